@@ -8,6 +8,7 @@ use tenure::core::election::Leader;
 use tenure::queue::Queue;
 use tenure::{Bounds, Node};
 use tenure_store::wrap::metered::Meter;
+use tenure_store::wrap::throttled::Throttle;
 use tenure_store::{Key, Store};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
@@ -44,6 +45,8 @@ pub(crate) struct App {
     /// The store, not by the connection of the session.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) meter: Arc<Meter>,
+    /// The ceilings on its requests, if there are any.
+    pub(crate) throttle: Option<Arc<Throttle>>,
     /// Where the lease of the brokers is: what a probe of the store reads.
     pub(crate) lease_key: Key,
     /// The fence of the same election.

@@ -10,6 +10,7 @@
 //! | `recorder.rs` | rates, latencies, failures and the last hour, from the queue's own events |
 //! | `outboxes.rs` | what waits in the outboxes that this broker was told of |
 //! | `views.rs` | what a page asks for beside the stream: series, lists of jobs, histories |
+//! | `raw.rs` | objects and commits as they are stored, for admins |
 //!
 //! Everything is computed once a second for all pages together, and sent as it is: a page costs its bytes. What
 //! is kept in memory is bounded, and begins afresh with each term: the page says so where it matters.
@@ -35,6 +36,7 @@ mod login;
 mod node;
 mod outboxes;
 mod queues;
+mod raw;
 mod recorder;
 mod series;
 mod store;
@@ -97,6 +99,7 @@ pub(crate) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
     let open = |path| Gate::new(app, None, AnsweredBy::AnyBroker, path);
     let read = |path| Gate::new(app, Some(Scope::Read), AnsweredBy::AnyBroker, path);
     let leader = |path| Gate::new(app, Some(Scope::Read), AnsweredBy::Leader, path);
+    let admin = |path| Gate::new(app, Some(Scope::Admin), AnsweredBy::AnyBroker, path);
     Router::new()
         .route("/", get(assets::page).layer(open("/")))
         .route(
@@ -136,6 +139,22 @@ pub(crate) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
         .route(
             "/v1/dashboard/jobs",
             get(views::jobs).layer(leader("/v1/dashboard/jobs")),
+        )
+        .route(
+            "/v1/dashboard/activity",
+            get(views::activity).layer(leader("/v1/dashboard/activity")),
+        )
+        .route(
+            "/v1/dashboard/objects",
+            get(raw::objects).layer(admin("/v1/dashboard/objects")),
+        )
+        .route(
+            "/v1/dashboard/object",
+            get(raw::object).layer(admin("/v1/dashboard/object")),
+        )
+        .route(
+            "/v1/dashboard/commit",
+            get(raw::commit).layer(admin("/v1/dashboard/commit")),
         )
         .route(
             "/v1/dashboard/jobs/{id}/history",

@@ -235,7 +235,7 @@ impl App {
             node: node.clone(),
             namespace: config.namespace.clone(),
             meter: meter.clone(),
-            throttle,
+            throttle: throttle.clone(),
             queue: queue.clone(),
             rates: rates.clone(),
         };
@@ -252,6 +252,7 @@ impl App {
             cluster,
             past: Past::default(),
             meter,
+            throttle,
             lease_key,
             fence_key,
             forwarder,

@@ -81,7 +81,7 @@ pub use append::{AppendFile, AppendFolder, Operation};
 pub use error::{Cause, Error};
 pub use host::host_clock;
 pub use key::{KEY_BYTES_MAX, Key, Prefix, SEGMENT_BYTES_MAX};
-pub use open::{open, open_existing};
+pub use open::{open, open_existing, open_foreign};
 pub use outage::Outage;
 pub use urgent::urgent;
 pub use version::Version;

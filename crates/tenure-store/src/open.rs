@@ -46,6 +46,20 @@ pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, Error> {
     open_or_make(url, false).await
 }
 
+/// A bucket, or a part of one, in which another program keeps its objects: to read those. [`open_existing`] refuses it.
+pub fn open_foreign(url: &str) -> Result<Arc<dyn Store>, Error> {
+    #[cfg(feature = "object")]
+    if ["s3:", "gs:", "az:"].iter().any(|it| url.starts_with(it)) {
+        let (url, _) = parse(url)?;
+        return Ok(Arc::new(Objects::open_foreign(&url)?));
+    }
+    let _ = url;
+    Err(Error::invalid(
+        "this is not the URL of a bucket that this build can read",
+        "use s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX",
+    ))
+}
+
 async fn open_or_make(url: &str, makes: bool) -> Result<Arc<dyn Store>, Error> {
     #[cfg(not(any(
         feature = "file",

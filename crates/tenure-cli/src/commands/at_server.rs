@@ -1,6 +1,7 @@
 //! What the verbs that speak to a server have in common.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use serde::Serialize;
 use tenure::NamespaceView;
 use tenure::core::{ElectionName, Namespace};
 use tenure_client::{Client, Error};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::args::{AtServer, SERVER_DEFAULT, STORE_DEFAULT};
 use crate::output::{self, Data, Hinted};
@@ -21,8 +24,10 @@ const TOKEN_VARIABLE: &str = "TENURE_API_TOKEN";
 /// When to say that something takes its time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the usual broker of this host may take to accept a connection, before the store is asked for others.
+/// How long the usual broker of this host may take to answer, before the store is asked for others.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
+
+const PROBE: &[u8] = b"GET /healthz HTTP/1.0\r\n\r\n";
 
 /// A client of the servers that were named, or that are in the store that was named.
 pub(crate) async fn client(options: &AtServer) -> anyhow::Result<Client> {
@@ -38,7 +43,7 @@ pub(crate) async fn client(options: &AtServer) -> anyhow::Result<Client> {
 /// one usually is, those of the usual store, if it is there.
 async fn servers(options: &AtServer) -> anyhow::Result<Vec<String>> {
     let is_usual = options.server == [SERVER_DEFAULT];
-    if is_usual && !is_there().await {
+    if is_usual && !answers(tenure_server::LISTEN_DEFAULT).await {
         let store = std::env::var("TENURE_STORE")
             .ok()
             .filter(|url| !url.is_empty());
@@ -80,13 +85,14 @@ fn is_store(url: &str) -> bool {
     stores.contains(&scheme)
 }
 
-async fn is_there() -> bool {
-    let usual = tenure_server::LISTEN_DEFAULT;
-    let connected = tokio::net::TcpStream::connect(usual);
-    matches!(
-        tokio::time::timeout(PROBE_TIMEOUT, connected).await,
-        Ok(Ok(_))
-    )
+/// Whether a broker is there and says something. One that was just killed may still accept a connection.
+async fn answers(address: SocketAddr) -> bool {
+    let asked = async {
+        let mut connection = TcpStream::connect(address).await?;
+        connection.write_all(PROBE).await?;
+        connection.read_u8().await
+    };
+    matches!(tokio::time::timeout(PROBE_TIMEOUT, asked).await, Ok(Ok(_)))
 }
 
 /// The brokers that a store knows, the leader first.
@@ -206,4 +212,33 @@ pub(crate) fn payload(text: Option<&str>) -> anyhow::Result<tenure_client::Paylo
         )
         .into()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_accepts_and_says_nothing_is_no_broker() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        // As the kernel does for a process that was just killed: accepted, then closed.
+        let killed = async { drop(listener.accept().await.unwrap()) };
+        let (there, ()) = tokio::join!(answers(address), killed);
+        assert!(!there);
+        let answering = async {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            connection
+                .write_all(b"HTTP/1.0 200 OK\r\n\r\n")
+                .await
+                .unwrap();
+            connection
+        };
+        let (there, _connection) = tokio::join!(answers(address), answering);
+        assert!(there);
+        drop(listener);
+        assert!(!answers(address).await);
+    }
 }

@@ -267,7 +267,8 @@ enum Source {
 impl Source {
     async fn open(url: &str) -> anyhow::Result<Self> {
         if url.contains("://") {
-            let store = tenure_store::open_existing(url).await?;
+            // It holds what osqueue wrote, and nothing of ours.
+            let store = tenure_store::open_foreign(url)?;
             return Ok(Self::Store(store, Key::new(FILE)?));
         }
         let path = Path::new(url.strip_prefix("file:").unwrap_or(url));

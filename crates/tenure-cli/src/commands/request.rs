@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use tenure::core::election::{Lease, RESERVED_MAX};
 use tenure::core::session::{Holder, ONE_SHOT};
@@ -186,7 +187,12 @@ impl Asked {
         }
         let stays = self.stays(&before);
         let asked = match &self.request.to {
-            None => view.request_resign(&self.election, &self.request.by).await,
+            None => match self.moved(view).await? {
+                Some(lease) if lease.holder().is_some() => return self.tell("done", &lease),
+                // Somebody is about to lead.
+                Some(_) => Ok(()),
+                None => view.request_resign(&self.election, &self.request.by).await,
+            },
             Some(To {
                 node, incarnation, ..
             }) => {
@@ -237,6 +243,20 @@ impl Asked {
             }
             Err(_) => self.tell("not_yet", &last),
         }
+    }
+
+    /// The lease, if leadership has moved since this process was started: several that ask the leader to resign at the same
+    /// time mean the same one. Both are spans of time, each by one clock.
+    async fn moved(&self, view: &NamespaceView) -> Result<Option<Box<Lease>>, Error> {
+        let Some(running) = running_for() else {
+            return Ok(None);
+        };
+        let (status, _) = view.led(&self.election).await?;
+        let is_new = status.lease_age.is_some_and(|age| age < running);
+        // A request rewrites the lease, and the first leader of all has replaced nobody.
+        let has_moved =
+            |lease: &Lease| lease.request.is_none() && !lease.history.is_empty() && is_new;
+        Ok(status.lease.filter(has_moved).map(Box::new))
     }
 
     /// Whether the one that is to lead does, and is asked to go.
@@ -361,6 +381,19 @@ impl Asked {
         }
         Ok(ExitCode::from(EXIT_NO))
     }
+}
+
+/// For how long this process exists, as the kernel says: that is since before its program was loaded.
+fn running_for() -> Option<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name may hold anything, also blanks; what follows it does not.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks: u64 = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    let per_second = rustix::param::clock_ticks_per_second();
+    let started = Duration::from_nanos(1_000_000_000 / per_second) * u32::try_from(ticks).ok()?;
+    let now = clock_gettime(ClockId::Boottime);
+    let now = Duration::new(now.tv_sec.try_into().ok()?, now.tv_nsec.try_into().ok()?);
+    now.checked_sub(started)
 }
 
 /// Whether a candidate is a caller, which nobody can tell that it is to lead.

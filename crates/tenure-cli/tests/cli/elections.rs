@@ -1,7 +1,7 @@
 //! What can be asked about an election, and of whoever leads it: whole outputs, with the times left out.
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Write as _};
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -252,6 +252,45 @@ fn a_transfer_and_a_resignation_happen_and_are_remembered() {
     assert_eq!(terms.len(), 3);
     assert_eq!(terms[0]["reason"], "resigned, asked by me");
     assert_eq!(terms[2]["to"], json!(null));
+}
+
+/// Who asked before leadership moved, and is heard after, meant the one who led then.
+#[test]
+fn several_who_ask_at_one_time_move_leadership_once() {
+    let scene = Scene::new();
+    let _nodes = two_nodes(&scene);
+    // These were started before, and come to ask only when leadership has moved.
+    let mut late: Vec<_> = (0..3)
+        .map(|_| {
+            let resign = scene.tenure(&["resign", "--wait", "60s"]);
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "read line; exec \"$0\" \"$@\""]);
+            shell.arg(resign.get_program()).args(resign.get_args());
+            for (name, value) in resign.get_envs() {
+                match value {
+                    Some(value) => shell.env(name, value),
+                    None => shell.env_remove(name),
+                };
+            }
+            if let Some(folder) = resign.get_current_dir() {
+                shell.current_dir(folder);
+            }
+            shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+            shell.spawn().unwrap()
+        })
+        .collect();
+    let moved = "b leads default, term 2\n";
+    check(&scene, &["resign", "--wait", "60s"], 0, moved, "");
+    for child in &mut late {
+        child.stdin.take().unwrap().write_all(b"now\n").unwrap();
+    }
+    for child in late {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success());
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), moved);
+    }
+    let status = document(&scene, &["status", "--json"]);
+    assert_eq!(status["elections"][0]["term"], 2, "{status}");
 }
 
 #[test]

@@ -88,8 +88,14 @@ impl Drop for Broker {
 
 fn node(modules: &str, transport: &str, url: &str, what: &str) -> (Child, ChildStdin) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/osqueue/client.mjs");
-    let mut child = Command::new("node")
-        .args([script, modules, transport, url, what])
+    let mut command = Command::new("node");
+    command.args([script, modules, transport, url, what]);
+    // osqueue's client drops the path of the URL for a WebSocket: what is in it has to be in the option `wsPath`.
+    let (_, address) = url.split_once("://").unwrap();
+    if let Some((_, path)) = address.split_once('/') {
+        command.env("WS_PATH", format!("/{path}/v1/ws"));
+    }
+    let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -273,9 +279,12 @@ fn a_token_in_the_address_is_enough_off_a_named_network() {
         let seen = told(node(&modules, transport, &standby.osqueue, "calls").0);
         assert_eq!(seen["together"], 100, "{transport} by network: {seen}");
     }
+    // REST is left out: `fetch` refuses an address with a user.
     let place = broker.osqueue.replace("//", &format!("//tenure:{WORKER}@"));
-    let seen = told(node(&modules, "ws", &place, "calls").0);
-    assert_eq!(seen["together"], 100, "by user: {seen}");
+    for transport in ["connect", "ws"] {
+        let seen = told(node(&modules, transport, &place, "calls").0);
+        assert_eq!(seen["together"], 100, "{transport} by user: {seen}");
+    }
 }
 
 #[test]
@@ -415,6 +424,62 @@ fn the_jobs_of_a_bucket_are_taken_over_once() {
     assert!(
         first["sequence"].as_u64() < last["sequence"].as_u64(),
         "in their order"
+    );
+}
+
+/// Nothing of ours is in it, and nothing is put there.
+#[test]
+fn the_jobs_of_a_bucket_on_s3_are_taken_over() {
+    let Some(url) = server("TENURE_TEST_S3_CEPH") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = queue_file(folder.path()).display().to_string();
+    let broker = Broker::start(&folder.path().join("data"), |_| {});
+    let (place, parameters) = url.split_once('?').unwrap();
+    let bucket = place.strip_prefix("s3://").unwrap();
+    let mut parameters = parameters.split('&');
+    let endpoint = parameters.find_map(|it| it.strip_prefix("endpoint="));
+    let prefix = format!("osqueue-{}", std::process::id());
+    let variable = |name: &str| std::env::var(name).unwrap();
+    let region = variable("AWS_REGION");
+    let uploaded = broker.curl(&[
+        "--aws-sigv4",
+        &format!("aws:amz:{region}:s3"),
+        "--user",
+        &format!(
+            "{}:{}",
+            variable("AWS_ACCESS_KEY_ID"),
+            variable("AWS_SECRET_ACCESS_KEY")
+        ),
+        "-H",
+        "x-amz-content-sha256: UNSIGNED-PAYLOAD",
+        "-T",
+        &file,
+        &format!("{}/{bucket}/{prefix}/queue.json", endpoint.unwrap()),
+    ]);
+    assert!(uploaded.contains("200 OK"), "{uploaded}");
+    let source = url.replace(bucket, &format!("{bucket}/{prefix}"));
+    let arguments = [
+        "import",
+        "osqueue",
+        &source,
+        "--json",
+        "--server",
+        &broker.url,
+    ];
+    let (_, stdout, stderr) = crate::support::run(&mut tenure(&arguments));
+    let report: Value = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stderr}"));
+    assert_eq!(
+        (&report["jobs"], &report["created"]),
+        (&json!(4), &json!(3))
+    );
+    let empty = url.replace(bucket, &format!("{bucket}/{prefix}-other"));
+    let arguments = ["import", "osqueue", &empty, "--server", &broker.url];
+    let (code, _, stderr) = crate::support::run(&mut tenure(&arguments));
+    assert!(
+        code == 2 && stderr.contains("there is no queue.json"),
+        "{code} {stderr}"
     );
 }
 

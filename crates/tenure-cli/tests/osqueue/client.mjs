@@ -3,6 +3,8 @@
 //   node client.mjs MODULES TRANSPORT URL calls          one of each call; prints what was answered
 //   node client.mjs MODULES TRANSPORT URL storm          submits and works until its input ends; prints what it saw
 //
+// As osqueue's client does, a WebSocket takes host, port and user from the URL, and its path from an option: WS_PATH here.
+//
 // TRANSPORT is connect, connect-json, connect-h2, ws or rest.
 
 import { createRequire } from "node:module";
@@ -108,7 +110,10 @@ function ws() {
   const waiting = new Map();
   const open = async () => {
     if (socket?.readyState === WebSocket.OPEN) return socket;
-    const mine = new WebSocket(`${url.replace(/^http/, "ws")}/v1/ws`);
+    const place = new URL(url);
+    place.protocol = "ws:";
+    place.pathname = process.env.WS_PATH ?? "/v1/ws";
+    const mine = new WebSocket(place.toString());
     mine.on("message", (text) => {
       const answer = JSON.parse(text);
       waiting.get(answer.id)?.(answer);

@@ -563,6 +563,43 @@ mod tests {
         }
     }
 
+    /// When writes run out, heartbeats become as rare as the ttl allows, and often again when they do not.
+    #[test]
+    fn who_spares_renews_as_rarely_as_is_safe() {
+        let config = Config::default();
+        let holder = Holder {
+            node: NodeId::new("a").unwrap(),
+            incarnation: Incarnation(1),
+            ttl: config.ttl,
+        };
+        let mut session = Session::new(config.clone(), &holder, About::default(), at(0, 1), 0);
+        let mut now = 0;
+        for (turn, (spares, usual)) in [
+            (false, config.heartbeat),
+            (true, config.heartbeat_max()),
+            (false, config.heartbeat),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let nonce = 10 * (turn as u128 + 1);
+            let _ = session.step(at(now, nonce), Input::Spare(spares));
+            let _ = session.step(at(now, nonce + 1), Input::Wake);
+            let version = Version::new(turn.to_string());
+            let _ = session.step(at(now, nonce + 2), Input::Written(Written::Done(version)));
+            let renewed = at(now, 0).moment;
+            let due = session.due;
+            // Waits are shortened by up to a fifth.
+            assert!(
+                due <= renewed + usual && due >= renewed + usual * 4 / 5,
+                "{turn}"
+            );
+            // A slow answer to that heartbeat still comes before trust ends.
+            assert!(session.is_trusted(due + config.request_timeout));
+            now += 5;
+        }
+    }
+
     #[test]
     fn last_words_replace_no_write_of_a_copy() {
         let config = Config::default();

@@ -52,7 +52,7 @@ macro_rules! assets {
     };
 }
 
-static ASSETS: [Asset; 30] = assets! {
+static ASSETS: [Asset; 32] = assets! {
     "index.html": HTML,
     "icon.svg": PICTURE,
     "style.css": STYLE,
@@ -71,6 +71,7 @@ static ASSETS: [Asset; 30] = assets! {
     "stream.js": SCRIPT,
     "tabs.js": SCRIPT,
     "timeline.js": SCRIPT,
+    "views/activity.js": SCRIPT,
     "views/cluster.js": SCRIPT,
     "views/elections.js": SCRIPT,
     "views/job.js": SCRIPT,
@@ -78,6 +79,7 @@ static ASSETS: [Asset; 30] = assets! {
     "views/outboxes.js": SCRIPT,
     "views/overview.js": SCRIPT,
     "views/queues.js": SCRIPT,
+    "views/raw.js": SCRIPT,
     "views/schedules.js": SCRIPT,
     "views/storage.js": SCRIPT,
     "views/welcome.js": SCRIPT,

@@ -16,6 +16,9 @@ const EVENTS_MAX: usize = 60_000;
 /// Events of one job that are shown; of more than that the first and the latest.
 const ENTRIES_MAX: usize = 40;
 
+/// Events that are shown of all jobs together.
+const ACTIVITY_MAX: usize = 200;
+
 /// Longer lines are cut off here; the job itself has the whole of its last error.
 pub(super) const ERROR_CHARACTERS_MAX: usize = 400;
 
@@ -57,6 +60,23 @@ pub(super) struct Answer {
     entries: Vec<Entry>,
 }
 
+/// What happened last, to any job.
+#[derive(Debug, Serialize)]
+pub(super) struct Activity {
+    /// When this leader began to watch.
+    since_at: u64,
+    /// The newest first.
+    entries: Vec<Happened>,
+}
+
+/// What happened, and to which job.
+#[derive(Debug, Serialize)]
+struct Happened {
+    id: JobId,
+    #[serde(flatten)]
+    entry: Entry,
+}
+
 /// What happened last.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
@@ -85,6 +105,18 @@ impl Histories {
 
     pub(super) fn forget(&mut self, at: u64, id: &JobId) {
         self.add(id, Entry::new(at, FORGOTTEN));
+    }
+
+    pub(super) fn latest(&self, since_at: u64) -> Activity {
+        let happened = |(id, entry): &(JobId, Entry)| Happened {
+            id: id.clone(),
+            entry: entry.clone(),
+        };
+        let latest = self.events.iter().rev().take(ACTIVITY_MAX);
+        Activity {
+            since_at,
+            entries: latest.map(happened).collect(),
+        }
     }
 
     pub(super) fn of(&self, id: &JobId, since_at: u64) -> Answer {
@@ -155,6 +187,21 @@ mod tests {
         let answer = histories.of(&id(1), 0);
         assert!(answer.complete);
         assert_eq!(answer.entries, [Entry::new(3, "submitted")]);
+    }
+
+    #[test]
+    fn of_all_jobs_the_latest_events_are_shown_the_newest_first() {
+        let mut histories = Histories::default();
+        for number in 0..ACTIVITY_MAX + 5 {
+            histories.add(&id(number), Entry::new(number as u64, "submitted"));
+        }
+        let activity = histories.latest(7);
+        assert_eq!(
+            (activity.since_at, activity.entries.len()),
+            (7, ACTIVITY_MAX)
+        );
+        assert_eq!(activity.entries[0].id, id(ACTIVITY_MAX + 4));
+        assert_eq!(activity.entries[ACTIVITY_MAX - 1].id, id(5));
     }
 
     #[test]

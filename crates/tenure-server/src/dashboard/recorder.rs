@@ -373,6 +373,11 @@ impl Recorder {
             .collect()
     }
 
+    /// What happened last, to any job.
+    pub(super) fn activity(&self) -> history::Activity {
+        self.histories.latest(self.since_at)
+    }
+
     pub(super) fn history(&self, id: &JobId) -> history::Answer {
         self.histories.of(id, self.since_at)
     }

@@ -60,6 +60,11 @@ pub(super) async fn sparks(State(app): State<Arc<App>>) -> Result<Response, Prob
     Ok(ok(&Sparks { queues }))
 }
 
+/// What happened last, to any job
+pub(super) async fn activity(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+    Ok(ok(&recorded(&app, Recorder::activity)?))
+}
+
 /// What happened to a job
 pub(super) async fn history(
     State(app): State<Arc<App>>,

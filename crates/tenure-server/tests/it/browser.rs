@@ -444,6 +444,8 @@ async fn every_section_can_be_used_without_a_mouse_and_without_eyes() {
         "#/outboxes",
         "#/schedules/nightly",
         "#/workers",
+        "#/activity",
+        "#/raw",
         "#/elections",
         "#/elections/tenure.queue",
         "#/cluster",

@@ -303,6 +303,18 @@ async fn a_budget_that_runs_low_slows_commits_down_and_ends_no_lease() {
     let answer = broker.request(reqwest::Method::GET, "/metrics");
     let page = answer.send().await.unwrap().text().await.unwrap();
     assert!(page.contains("\ntenure_store_writes_low 1"), "{page}");
+    // osqueue's own view of it says the same: commits were held up, and for how long.
+    let (_, told) = broker.get("/osqueue/v1/throttle-stats").await;
+    let number = |field: &str| told[field].as_u64().unwrap();
+    assert_eq!(told["throttling"], true);
+    assert!(
+        number("throttledWrites") >= 1 && number("totalWriteDelayMs") >= 1000,
+        "{told}"
+    );
+    assert!(
+        number("dailyWriteCount") > 50 && told["dailyBudgetExceeded"] == false,
+        "{told}"
+    );
     let before = counted(&broker).await.writes;
     let patience = Instant::now() + Duration::from_secs(60);
     while counted(&broker).await.writes < before + 2.0 {

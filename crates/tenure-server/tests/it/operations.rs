@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::json;
+use tenure_server::Tokens;
 
-use crate::support::{Broker, config, problem, store_in, until};
+use crate::support::{Broker, answered, config, problem, store_in, until};
 
 #[tokio::test]
 async fn a_server_without_its_store_is_alive_and_not_ready() {
@@ -201,4 +202,72 @@ async fn the_page_allows_nothing_from_elsewhere() {
     assert_eq!(response.headers()["x-content-type-options"], "nosniff");
     let page = response.text().await.unwrap();
     assert!(page.contains("assets/main.js"), "{page}");
+}
+
+/// As the dashboard shows it: on a store of objects, and where the log is kept in files.
+#[tokio::test]
+async fn commits_and_objects_can_be_looked_at_by_admins() {
+    let folder = tempfile::tempdir().unwrap();
+    for store in ["memory:".to_owned(), store_in(folder.path())] {
+        let broker = Broker::start_with(|config| {
+            config.store.clone_from(&store);
+            let tokens = "admin aaaaaaaaaaaaaaaa\nworker wwwwwwwwwwwwwwww";
+            config.tokens = Tokens::parse(tokens).unwrap();
+        })
+        .await;
+        let look = async |token: &str, path: &str| {
+            let request = broker.request(Method::GET, &format!("/v1/dashboard/{path}"));
+            answered(request.bearer_auth(token)).await
+        };
+        let admin = async |path: &str| look("aaaaaaaaaaaaaaaa", path).await;
+        let submit = broker.request(Method::POST, "/v1/jobs");
+        let submit = submit.bearer_auth("wwwwwwwwwwwwwwww");
+        let (status, _) = answered(submit.json(&json!({"type": "send", "id": "a"}))).await;
+        assert_eq!(status, 201);
+
+        let (_, last) = admin("commit").await;
+        assert_eq!(
+            (&last["kind"], &last["truncated"]),
+            (&json!("commit"), &json!(false)),
+            "{last}"
+        );
+        let record = last["lines"][0].as_str().unwrap();
+        assert!(record.contains("send"), "{last}");
+        let (_, first) = admin("commit?index=1").await;
+        assert_eq!(
+            (&first["kind"], &first["index"]),
+            (&json!("term"), &json!(1)),
+            "{first}"
+        );
+        problem(
+            &admin("commit?index=999").await,
+            StatusCode::NOT_FOUND,
+            "not_found",
+            Some("index"),
+        );
+
+        let (_, objects) = admin("objects").await;
+        let key = "default/elections/tenure.queue";
+        assert!(
+            objects["keys"].as_array().unwrap().contains(&json!(key)),
+            "{objects}"
+        );
+        let (_, object) = admin(&format!("object?key={key}")).await;
+        assert!(
+            object["value"].as_str().unwrap().contains("holder"),
+            "{object}"
+        );
+        let other = admin("object?key=other/elections/tenure.queue").await;
+        problem(
+            &other,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "invalid_field",
+            Some("key"),
+        );
+        // Claims have tokens, and sessions digests of secrets.
+        for path in ["commit", "objects", &format!("object?key={key}")] {
+            assert_eq!(look("wwwwwwwwwwwwwwww", path).await.0, 403, "{path}");
+        }
+        broker.handle.stop().await;
+    }
 }

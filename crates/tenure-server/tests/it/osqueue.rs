@@ -143,6 +143,59 @@ async fn what_was_completed_counts_for_ever_and_of_its_queue_only() {
     );
 }
 
+/// osqueue's clients know no pages: what does not fit is not left out in silence.
+#[tokio::test]
+async fn a_list_that_is_not_whole_says_so() {
+    let broker = Broker::start().await;
+    for numbers in [0..1000, 1000..1001] {
+        let jobs: Vec<_> = numbers.map(|n| json!({"type":"x","payload":n})).collect();
+        let (status, answer) = broker.post("/v1/jobs", json!({ "jobs": jobs })).await;
+        assert!(status < 300, "{status}: {answer}");
+    }
+    for path in ["/osqueue/v1/jobs", "/osqueue/state"] {
+        let (_, list) = broker.get(path).await;
+        let listed = list["jobs"].as_array().unwrap().len();
+        assert_eq!((listed, &list["truncated"]), (1000, &json!(true)), "{path}");
+    }
+    let (_, stats) = broker.get("/osqueue/v1/stats").await;
+    assert_eq!(stats["total"], 1001);
+}
+
+/// `untyped` is a type as any other.
+#[tokio::test]
+async fn a_type_called_untyped_is_kept() {
+    let broker = Broker::start().await;
+    for body in [json!({"payload":1}), json!({"payload":2,"type":"untyped"})] {
+        assert_eq!(broker.post("/osqueue/v1/jobs", body).await.0, 200);
+    }
+    let claim = json!({"workerId":"w","types":["untyped"]});
+    let (_, claimed) = broker.post("/osqueue/v1/jobs/claim", claim.clone()).await;
+    assert_eq!(
+        (&claimed["payload"], &claimed["type"]),
+        (&json!(2), &json!("untyped"))
+    );
+    let (_, none) = broker.post("/osqueue/v1/jobs/claim", claim).await;
+    assert_eq!(none, json!({}), "one without a type is not of that type");
+}
+
+/// Without ceilings nothing is throttled, and requests are counted all the same.
+#[tokio::test]
+async fn throttle_stats_count_what_the_store_was_asked() {
+    let broker = Broker::start().await;
+    let asked = async || broker.get("/osqueue/v1/throttle-stats").await.1;
+    let before = asked().await;
+    assert_eq!(
+        (&before["throttling"], &before["dailyBudgetExceeded"]),
+        (&json!(false), &json!(false))
+    );
+    broker.post("/osqueue/v1/jobs", json!({"payload":1})).await;
+    let after = asked().await;
+    assert!(
+        after["totalWrites"].as_u64() > before["totalWrites"].as_u64(),
+        "{before} {after}"
+    );
+}
+
 #[tokio::test]
 async fn whatever_refuses_a_call_says_so_in_osqueues_words() {
     let broker = Broker::start_with(|config| {

@@ -53,10 +53,8 @@ const LOOK: &str = "SELECT CAST(@@max_allowed_packet AS CHAR), CAST(@@global.rea
      CAST(@@innodb_flush_log_at_trx_commit AS CHAR), \
      (SELECT CAST(COUNT(*) AS CHAR) FROM information_schema.tables \
       WHERE table_schema = DATABASE() AND table_name = 'tenure_objects'), \
-     (SELECT CAST(COUNT(*) AS CHAR) FROM information_schema.tables AS t \
-      JOIN information_schema.columns AS c ON c.table_schema = t.table_schema \
-      WHERE t.table_schema = DATABASE() AND t.table_name = 'tenure_daemons' \
-      AND c.table_name = 'tenure_leaders' AND c.column_name = 'expires_at')";
+     (SELECT CAST(COUNT(*) AS CHAR) FROM information_schema.columns \
+      WHERE table_schema = DATABASE() AND table_name = 'tenure_daemons' AND column_name = 'failures')";
 
 /// `ascii_bin` is byte order. The key has 700 bytes, which every `InnoDB` row format can index.
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS tenure_objects (\

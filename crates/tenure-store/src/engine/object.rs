@@ -100,6 +100,12 @@ impl Objects {
         Self::open_existing_with(url, variables()).await
     }
 
+    /// A bucket, or a part of one, in which something else keeps its objects: nothing is sent yet, and nothing of a store is
+    /// looked for.
+    pub fn open_foreign(url: &Url) -> Result<Self, Error> {
+        Self::new(Settings::parse(url)?, variables())
+    }
+
     /// As [`Objects::open_existing`], with these instead of the process's environment variables.
     pub async fn open_existing_with(
         url: &Url,

@@ -72,10 +72,11 @@ const ADD_WRITTEN: &str = "ALTER TABLE tenure_objects ADD COLUMN written TEXT";
 const VIEWS: &str = include_str!("views/sqlite.sql");
 
 /// Whether there are views of an older version.
-const VIEWS_OUTDATED: &str = "SELECT count(*) > 0 AND count(*) FILTER (WHERE name = 'expires_at') = 0 \
-     FROM pragma_table_info('tenure_leaders')";
+const VIEWS_OUTDATED: &str = "SELECT count(*) > 0 AND count(*) FILTER (WHERE name = 'failures') = 0 \
+     FROM pragma_table_info('tenure_daemons')";
 
-const DROP_VIEWS: &str = "DROP VIEW IF EXISTS tenure_leaders; DROP VIEW IF EXISTS tenure_nodes";
+const DROP_VIEWS: &str = "DROP VIEW IF EXISTS tenure_leaders; DROP VIEW IF EXISTS tenure_nodes; \
+     DROP VIEW IF EXISTS tenure_daemons";
 
 /// The time is read when the statement runs, which is after it has waited for other writers.
 macro_rules! now {

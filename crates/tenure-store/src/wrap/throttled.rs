@@ -106,6 +106,8 @@ pub struct Statistics {
     pub refused: u64,
     /// Whether the budget of the day runs low.
     pub is_low: bool,
+    /// Whether it is used up, but for what is kept for the session.
+    pub is_used_up: bool,
     /// How many writes were sent in this day.
     pub spent_today: u64,
     /// How many more may be; `None` without a budget.
@@ -119,7 +121,7 @@ pub struct Statistics {
 pub struct Turns {
     /// How many were sent.
     pub sent: u64,
-    /// How many had to wait, those included that gave up.
+    /// How many had to wait, those included that gave up, and pauses before a write.
     pub waited: u64,
     /// How long they waited together.
     pub waited_total: Duration,
@@ -225,6 +227,7 @@ impl Throttle {
             writes: writes.turns,
             refused: writes.refused,
             is_low: self.writes.pace(&writes, now).is_some(),
+            is_used_up: self.writes.spendable(&writes, now) == Some(0),
             spent_today: writes.spent,
             remaining_today: self
                 .writes

@@ -261,3 +261,33 @@ fn encode(counts: &[u64]) -> bytes::Bytes {
         .expect("numbers are valid")
         .into()
 }
+
+/// A writer that asks before it writes is one that waits, however often it asks.
+#[tokio::test(start_paused = true)]
+async fn pauses_before_a_write_are_counted_once() {
+    let config = throttled::Config {
+        writes_per_minute: Some(60),
+        burst: 1,
+        ..throttled::Config::default()
+    };
+    let store = Throttled::new(memory(), config).unwrap();
+    let put = async |name: &str| {
+        let key = Key::new(name).unwrap();
+        store.put(&key, "1".into(), &Expect::Absent).await.unwrap();
+    };
+    put("a").await;
+    assert_eq!(store.statistics().writes.waited, 0);
+    let start = tokio::time::Instant::now();
+    for _ in 0..3 {
+        let pause = store.pause_before_write();
+        assert!(pause > Duration::ZERO);
+        tokio::time::sleep(pause / 2).await;
+    }
+    tokio::time::sleep(store.pause_before_write()).await;
+    let waited = start.elapsed();
+    let writes = store.statistics().writes;
+    assert_eq!((writes.waited, writes.waited_total), (1, waited));
+    put("b").await;
+    assert!(store.pause_before_write() > Duration::ZERO);
+    assert_eq!(store.statistics().writes.waited, 2);
+}

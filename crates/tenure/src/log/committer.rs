@@ -205,15 +205,15 @@ impl<M: Machine> Commits<M> {
             let interval = self.last.map_or(Duration::ZERO, |last| {
                 self.interval.saturating_sub(last.elapsed())
             });
-            // Here, where others can join the batch, and not in the request, which would count as lost in the end.
-            let interval = if self.appender.is_on_disk() {
-                interval
-            } else {
-                interval.max(self.store.pause_before_write())
-            };
             let wait = {
                 let mut backlog = self.inbox.backlog();
                 let waiting = backlog.len();
+                // Here, where others can join the batch, and not in the request, which would count as lost in the end.
+                let interval = if waiting == 0 || self.appender.is_on_disk() {
+                    interval
+                } else {
+                    interval.max(self.store.pause_before_write())
+                };
                 // Callers of a disk come back within microseconds. A request to a store takes so long that they are in
                 // the next one anyway.
                 let gathering = match waiting {

@@ -244,6 +244,39 @@ impl Stored {
         Ok(Frames(in_order(frames, after).boxed()))
     }
 
+    /// The frame at a place; `None` if it was never written, or has been cleaned up.
+    pub async fn frame(&self, place: u64) -> Result<Option<Frame>, Error> {
+        let found = match self.folder() {
+            None => object(self.access.clone(), place).await?,
+            Some(_) => self.log(place.saturating_sub(1)).await?.next().await?,
+        };
+        Ok(found.filter(|frame| frame.place == place))
+    }
+
+    /// The last place that was written; 0 if there is none. Costs listings and, where the log is kept in files, the last of
+    /// them.
+    pub async fn last_place(&self) -> Result<u64, Error> {
+        let snapshots = self.snapshots().await?;
+        let newest = snapshots.iter().rfind(|snapshot| snapshot.is_published);
+        let mut last = newest.map_or(0, |newest| newest.place);
+        if self.folder().is_none() {
+            // Behind the newest snapshot there is no gap; before it there may be.
+            while let Some(&place) = self.places(last).await?.last() {
+                last = place;
+            }
+            return Ok(last);
+        }
+        let segments = self.segments().await?;
+        let current = segments.iter().rfind(|segment| segment.is_in_log);
+        if let Some(current) = current {
+            let mut frames = self.frames(&current.name);
+            while let Some(frame) = frames.next().await? {
+                last = last.max(frame.place);
+            }
+        }
+        Ok(last)
+    }
+
     /// Gives the machine the state at each of some places, in order, and tells of each when it has it. Is
     /// begun anew, with a reset of the machine, if a leader cleans up meanwhile.
     pub async fn rebuild<M: Machine>(

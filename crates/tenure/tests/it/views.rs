@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, ColumnIndex, Connection, Decode, Executor, Row, Type};
 use tenure::cluster::{self, Definition};
+use tenure::daemon::{DaemonError, daemon};
 use tenure::{Fenceable, Node, OneShot, Transactional};
 
 use crate::cluster::Board;
@@ -55,8 +56,8 @@ where
     options.address = Some("http://10.0.0.5:8080".to_owned());
     let node = Node::start(options).await.unwrap();
     let cluster = node.cluster(member).await.unwrap();
-    let daemon = Board::new().daemon("d");
-    cluster.register(daemon, Definition::shards(2)).unwrap();
+    let running = Board::new().daemon("d");
+    cluster.register(running, Definition::shards(2)).unwrap();
 
     let mut connection = D::Connection::connect(url).await.unwrap();
     let mut select = async |what: &str| -> Vec<Option<String>> {
@@ -84,6 +85,19 @@ where
         select(there).await,
         said(&["n1", "alive", "http://10.0.0.5:8080"])
     );
+
+    // One that fails again and again is shown as that, with what was wrong last.
+    let failing = daemon("e", |_| async {
+        Err::<(), DaemonError>("no such table".into())
+    });
+    cluster.register(failing, Definition::shards(1)).unwrap();
+    let fails = "state, error FROM tenure_daemons WHERE daemon = 'e' AND failures > 1";
+    until("it is shown as failing", async || {
+        select(fails).await == said(&["failing", "no such table"])
+    })
+    .await;
+    let runs = "state FROM tenure_daemons WHERE daemon = 'd' AND failures = 0 AND error IS NULL";
+    assert_eq!(select(runs).await, said(&["active", "active"]));
 
     // One that has died is not shown as one that leads, though nobody has evicted it yet.
     let store = node.view().store().clone();

@@ -8,7 +8,6 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tenure::log::Form;
 use tenure::log::inspect::{Frame, Frames, Kind, Name, Stored};
 
 use super::{kind, short, time_of};
@@ -30,7 +29,7 @@ pub(super) async fn show(arguments: LogShow) -> anyhow::Result<ExitCode> {
     };
     if arguments.follow {
         let from = match what {
-            None => end(&stored).await? + 1,
+            None => stored.last_place().await? + 1,
             Some(What::Place(place)) => place,
             Some(What::Name(_)) => {
                 return Err(Hinted::new(
@@ -61,30 +60,13 @@ fn what(text: &str) -> anyhow::Result<What> {
 
 /// The frame at a place.
 async fn at(stored: &Stored, place: u64) -> anyhow::Result<Frame> {
-    let found = match stored.summary().form {
-        Form::Objects => stored.frames(&Name::Object(place)).next().await?,
-        Form::Segments => stored.log(place.saturating_sub(1)).await?.next().await?,
-    };
-    found.filter(|frame| frame.place == place).ok_or_else(|| {
+    stored.frame(place).await?.ok_or_else(|| {
         Hinted::new(
             format!("there is no index {place} in the log"),
             "`tenure log` lists what is stored",
         )
         .into()
     })
-}
-
-/// The last place.
-async fn end(stored: &Stored) -> anyhow::Result<u64> {
-    // Behind the newest snapshot there is no gap; before it there may be.
-    let snapshots = stored.snapshots().await?;
-    let newest = snapshots.iter().rfind(|snapshot| snapshot.is_published);
-    let mut last = newest.map_or(0, |newest| newest.place);
-    let mut frames = stored.log(last).await?;
-    while let Some(frame) = frames.next().await? {
-        last = frame.place;
-    }
-    Ok(last)
 }
 
 /// Prints what comes, until nobody reads it.

@@ -5,6 +5,7 @@ import { attribute, fill, h, panel, text } from "./dom.js";
 import { clock, moment, showsUtc, showUtc, span, visible, zone } from "./format.js";
 import { glance } from "./glance.js";
 import { askForToken, live, now, renew, start, subscribe } from "./live.js";
+import { activity } from "./views/activity.js";
 import { cluster } from "./views/cluster.js";
 import { election, elections } from "./views/elections.js";
 import { job } from "./views/job.js";
@@ -12,6 +13,7 @@ import { jobs } from "./views/jobs.js";
 import { outboxes } from "./views/outboxes.js";
 import { overview } from "./views/overview.js";
 import { queue, queues } from "./views/queues.js";
+import { raw } from "./views/raw.js";
 import { schedule, schedules } from "./views/schedules.js";
 import { storage } from "./views/storage.js";
 import { workers } from "./views/workers.js";
@@ -31,10 +33,12 @@ function route() {
     jobs: () => (name ? job(name) : jobs(parameters)),
     schedules: () => (name ? schedule(name) : schedules()),
     workers: () => workers(),
+    activity: () => activity(),
     elections: () => (name ? election(name) : elections()),
     cluster: () => cluster(),
     outboxes: () => outboxes(),
     storage: () => storage(),
+    raw: () => raw(parameters),
   }));
   const takesName = ["queues", "jobs", "schedules", "elections"].includes(section);
   const isKnown = views.has(section) && more.length === 0 && (takesName || !name);

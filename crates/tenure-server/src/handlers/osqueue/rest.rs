@@ -1,6 +1,7 @@
 //! osqueue's calls by REST.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -16,6 +17,7 @@ use tenure_api::{
 use tenure_core::queue::{
     Completion, Filter, Job, PageStart, Payload, State as JobState, Submission, Token,
 };
+use tenure_store::wrap::throttled::Turns;
 
 use super::{names, route};
 use crate::app::App;
@@ -153,7 +155,7 @@ async fn healthz() -> Response {
     ok(&serde_json::json!({ "status": "ok" }))
 }
 
-/// What this broker asked of the store since it was started.
+/// What this broker asked of the store since it was started, and what its ceilings did about it.
 async fn throttle(State(app): State<Arc<App>>) -> Response {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -165,8 +167,10 @@ async fn throttle(State(app): State<Arc<App>>) -> Response {
         throttled_writes: u64,
         total_read_delay_ms: u64,
         total_write_delay_ms: u64,
+        daily_write_count: u64,
         daily_budget_exceeded: bool,
     }
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (mut reads, mut writes) = (0, 0);
     for ended in app.meter.snapshot().ended {
         match operation(ended.operation) {
@@ -174,15 +178,21 @@ async fn throttle(State(app): State<Arc<App>>) -> Response {
             _ => writes += ended.count,
         }
     }
+    let throttled = app.throttle.as_ref().map(|throttle| throttle.statistics());
+    let (waited, spent, is_used_up) = throttled.as_ref().map_or_else(
+        || ([Turns::default(); 2], 0, false),
+        |now| ([now.reads, now.writes], now.spent_today, now.is_used_up),
+    );
     ok(&Throttling {
-        throttling: false,
+        throttling: throttled.is_some(),
         total_reads: reads,
         total_writes: writes,
-        throttled_reads: 0,
-        throttled_writes: 0,
-        total_read_delay_ms: 0,
-        total_write_delay_ms: 0,
-        daily_budget_exceeded: false,
+        throttled_reads: waited[0].waited,
+        throttled_writes: waited[1].waited,
+        total_read_delay_ms: milliseconds(waited[0].waited_total),
+        total_write_delay_ms: milliseconds(waited[1].waited_total),
+        daily_write_count: spent,
+        daily_budget_exceeded: is_used_up,
     })
 }
 

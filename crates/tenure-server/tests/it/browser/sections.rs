@@ -62,6 +62,50 @@ async fn workers_are_shown_with_what_they_run() {
     broker.handle.stop().await;
 }
 
+#[tokio::test]
+async fn activity_tells_what_happens_to_jobs() {
+    let Some(browser) = Browser::start(1280, 900).await else {
+        return;
+    };
+    let broker = Broker::start().await;
+    browser.open(&broker.url, "#/activity").await;
+    browser.shows("#activity", "Nothing has happened").await;
+    let id = broker.submit("send").await;
+    browser.row("#activity", &id, &["submitted"]).await;
+    assert_eq!(kill_one(&broker, "out of paper").await, id);
+    browser.shows("#activity", "claimed, attempt 1").await;
+    browser.shows("#activity", "out of paper").await;
+    browser.end().await;
+    broker.handle.stop().await;
+}
+
+#[tokio::test]
+async fn a_commit_and_an_object_are_shown_as_they_are_stored() {
+    let Some(browser) = Browser::start(1280, 900).await else {
+        return;
+    };
+    let broker = Broker::start().await;
+    broker.submit("send").await;
+    browser.open(&broker.url, "#/storage").await;
+    browser
+        .shows("#log", "commits and objects as they are stored")
+        .await;
+    browser.open(&broker.url, "#/raw").await;
+    browser.shows("#commit", "commit").await;
+    browser.shows("#commit pre", "send").await;
+    browser.fill("#raw-index", "1").await;
+    browser.press("Show").await;
+    browser.shows("#commit", "term").await;
+    browser.shows("#objects", "elections/tenure.queue").await;
+    let key = "#/raw?key=default%2Felections%2Ftenure.queue";
+    browser.open(&broker.url, key).await;
+    browser.shows("#object pre", "holder").await;
+    browser.open(&broker.url, "#/raw?index=999999").await;
+    browser.shows("#commit", "there is no index 999999").await;
+    browser.end_after_refusals().await;
+    broker.handle.stop().await;
+}
+
 /// Ends the next job for good, with this error.
 async fn kill_one(broker: &Broker, error: &str) -> String {
     let job = broker.claim().await;

@@ -38,9 +38,8 @@ fn bounds() -> String {
 /// is no table.
 pub(super) const LOOK: &str = "SELECT current_database()::text, quote_ident(n.nspname), \
      pg_is_in_recovery(), current_setting('synchronous_commit'), current_setting('fsync'), \
-     to_regclass(quote_ident(n.nspname) || '.tenure_daemons') IS NOT NULL \
-     AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attname = 'expires_at' \
-                 AND a.attrelid = to_regclass(quote_ident(n.nspname) || '.tenure_leaders')) \
+     EXISTS (SELECT FROM pg_attribute AS a WHERE a.attname = 'failures' \
+             AND a.attrelid = to_regclass(quote_ident(n.nspname) || '.tenure_daemons')) \
      FROM (SELECT to_regclass('tenure_objects') AS id) AS t \
      LEFT JOIN pg_class AS c ON c.oid = t.id LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace";
 

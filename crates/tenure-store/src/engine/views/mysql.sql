@@ -51,11 +51,17 @@ CREATE OR REPLACE VIEW tenure_daemons AS
 SELECT SUBSTRING_INDEX(`key`, '/', 1) AS namespace,
        daemons.daemon AS daemon,
        shards.place - 1 AS shard,
-       COALESCE(shards.state, 'unassigned') AS state,
+       CASE WHEN JSON_EXTRACT(assignments, CONCAT('$.daemons."', daemons.daemon, '".failures."', shards.place - 1, '".count')) > 1
+                 AND COALESCE(shards.state, '') <> 'revoking' THEN 'failing'
+            ELSE COALESCE(shards.state, 'unassigned') END AS state,
        JSON_UNQUOTE(JSON_EXTRACT(assignments, CONCAT('$.nodes[', shards.holder, '].node'))) AS node,
        JSON_UNQUOTE(JSON_EXTRACT(assignments, CONCAT('$.nodes[', shards.holder, '].incarnation'))) AS incarnation,
        shards.generation AS generation,
-       TIMESTAMP('1970-01-01') + INTERVAL shards.since * 1000 MICROSECOND AS since
+       TIMESTAMP('1970-01-01') + INTERVAL shards.since * 1000 MICROSECOND AS since,
+       COALESCE(JSON_EXTRACT(assignments, CONCAT('$.daemons."', daemons.daemon, '".failures."', shards.place - 1, '".count')), 0)
+           AS failures,
+       JSON_UNQUOTE(JSON_EXTRACT(assignments, CONCAT('$.daemons."', daemons.daemon, '".failures."', shards.place - 1, '".error')))
+           AS error
 FROM (SELECT `key`,
              CASE WHEN `key` LIKE '%/cluster/assignments' THEN CONVERT(value USING utf8mb4) END AS assignments
       FROM tenure_objects

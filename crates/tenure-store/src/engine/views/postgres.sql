@@ -47,11 +47,16 @@ CREATE OR REPLACE VIEW tenure_daemons AS
 SELECT split_part(key, '/', 1) AS namespace,
        daemon,
        (place - 1)::integer AS shard,
-       CASE WHEN shard ->> 2 IS NULL THEN 'unassigned' ELSE shard ->> 2 END AS state,
+       CASE WHEN (definition #>> ARRAY['failures', (place - 1)::text, 'count'])::integer > 1
+                 AND shard ->> 2 IS DISTINCT FROM 'revoking' THEN 'failing'
+            WHEN shard ->> 2 IS NULL THEN 'unassigned'
+            ELSE shard ->> 2 END AS state,
        assignments #>> ARRAY['nodes', shard ->> 1, 'node'] AS node,
        assignments #>> ARRAY['nodes', shard ->> 1, 'incarnation'] AS incarnation,
        (shard ->> 0)::bigint AS generation,
-       to_timestamp((shard ->> 3)::bigint / 1000.0) AS since
+       to_timestamp((shard ->> 3)::bigint / 1000.0) AS since,
+       coalesce((definition #>> ARRAY['failures', (place - 1)::text, 'count'])::integer, 0) AS failures,
+       definition #>> ARRAY['failures', (place - 1)::text, 'error'] AS error
 FROM (SELECT key, CASE WHEN key LIKE '%/cluster/assignments' THEN convert_from(value, 'UTF8')::jsonb END AS assignments
       FROM tenure_objects
       WHERE key LIKE '%/cluster/assignments' AND length(key) - length(replace(key, '/', '')) = 2) AS objects

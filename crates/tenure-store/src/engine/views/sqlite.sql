@@ -48,11 +48,15 @@ CREATE VIEW IF NOT EXISTS tenure_daemons AS
 SELECT substr(objects.key, 1, instr(objects.key, '/') - 1) AS namespace,
        daemons.key AS daemon,
        shards.key AS shard,
-       coalesce(json_extract(shards.value, '$[2]'), 'unassigned') AS state,
+       CASE WHEN json_extract(daemons.value, '$.failures."' || shards.key || '".count') > 1
+                 AND coalesce(json_extract(shards.value, '$[2]'), '') <> 'revoking' THEN 'failing'
+            ELSE coalesce(json_extract(shards.value, '$[2]'), 'unassigned') END AS state,
        json_extract(assignments, '$.nodes[' || json_extract(shards.value, '$[1]') || '].node') AS node,
        json_extract(assignments, '$.nodes[' || json_extract(shards.value, '$[1]') || '].incarnation') AS incarnation,
        json_extract(shards.value, '$[0]') AS generation,
-       strftime('%Y-%m-%d %H:%M:%f', json_extract(shards.value, '$[3]') / 1000.0, 'unixepoch') AS since
+       strftime('%Y-%m-%d %H:%M:%f', json_extract(shards.value, '$[3]') / 1000.0, 'unixepoch') AS since,
+       coalesce(json_extract(daemons.value, '$.failures."' || shards.key || '".count'), 0) AS failures,
+       json_extract(daemons.value, '$.failures."' || shards.key || '".error') AS error
 FROM (SELECT key, CASE WHEN key LIKE '%/cluster/assignments' THEN CAST(value AS TEXT) END AS assignments
       FROM tenure_objects
       WHERE key LIKE '%/cluster/assignments' AND length(key) - length(replace(key, '/', '')) = 2) AS objects,

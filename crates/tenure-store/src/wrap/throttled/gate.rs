@@ -49,6 +49,8 @@ pub(super) struct State {
     pub(super) spent: u64,
     /// When the last request was sent that was not the session's own.
     last: Option<Instant>,
+    /// Until when callers were told to pause.
+    paused_until: Instant,
     was_low: bool,
     pub(super) refused: u64,
     pub(super) turns: Turns,
@@ -82,6 +84,7 @@ impl Gate {
                 day_ends: None,
                 spent: 0,
                 last: None,
+                paused_until: Instant::now(),
                 was_low: false,
                 refused: 0,
                 turns: Turns::default(),
@@ -125,7 +128,8 @@ impl Gate {
         self.pace(&state, now).is_some()
     }
 
-    /// How long a caller that can wait should wait before the next request.
+    /// How long a caller that can wait, and has something to send, should wait before the next request. That it waits is
+    /// counted, once however often it asks.
     pub(super) fn pause(&self) -> Duration {
         let mut state = self.state();
         let now = Instant::now();
@@ -138,11 +142,13 @@ impl Gate {
             (Some(pace), Some(last)) => (last + pace).saturating_duration_since(now),
             _ => Duration::ZERO,
         };
-        turn.max(paced)
+        let pause = turn.max(paced);
+        state.count_pause(now, pause);
+        pause
     }
 
     /// What is left of the budget of the day for all but the session.
-    fn spendable(&self, state: &State, now: Instant) -> Option<u64> {
+    pub(super) fn spendable(&self, state: &State, now: Instant) -> Option<u64> {
         let (budget, reserved) = self.per_day?;
         let left = state.day_ends.map_or(DAY, |ends| ends - now);
         // Rounded up, so that a heartbeat is never one short.
@@ -252,6 +258,18 @@ impl State {
             self.spent = 0;
             self.was_low = false;
         }
+    }
+
+    /// Counts the part of a pause that was not counted before.
+    fn count_pause(&mut self, now: Instant, pause: Duration) {
+        let until = now + pause;
+        if pause.is_zero() || until <= self.paused_until {
+            return;
+        }
+        self.turns.waited += u64::from(self.paused_until <= now);
+        self.turns.waited_total += until - self.paused_until.max(now);
+        self.turns.waited_longest = self.turns.waited_longest.max(pause);
+        self.paused_until = until;
     }
 }
 

@@ -158,7 +158,8 @@ function entry(each) {
   return line;
 }
 
-function sentence(each) {
+/** What happened, in words. */
+export function sentence(each) {
   const attempt = each.attempt ? `attempt ${each.attempt}` : "";
   const said = {
     submitted: "submitted",
@@ -171,6 +172,7 @@ function sentence(each) {
     cancelled: "cancelled",
     cancel_requested: "cancellation requested",
     retried: "retried manually",
+    forgotten: "deleted",
   };
   return said[each.event] ?? each.event;
 }

@@ -18,7 +18,7 @@ export function storage() {
   const element = h("div", { class: "view" }, h("h1", { class: "unseen" }, "Storage"),
     h("div", { class: "figures" }, Object.values(figures).map((each) => each.element)),
     panel("Requests by kind", { id: "requests" }, table("Requests of this node by kind", heads, body), note),
-    panel("Log", { id: "log", note: "of the leader" }, about.element));
+    panel("Log", { id: "log", note: "of the leader", tools: h("a", { href: "#/raw", class: "more" }, "commits and objects as they are stored") }, about.element));
   return {
     element,
     update({ node, queues }) {
