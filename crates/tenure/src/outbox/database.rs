@@ -30,6 +30,9 @@ pub(super) const COUNTED_MAX: i64 = 100_000;
 /// How many rows one statement deletes.
 const PURGED_MAX: usize = 10_000;
 
+/// How many rows are put back at once: in MySQL with a commit for each.
+const RETRIED_MAX: usize = 100;
+
 /// How long a statement may take before the connection counts as lost.
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -153,6 +156,8 @@ pub struct RelayRow {
     pub generation: i64,
     /// The node, for people.
     pub holder: Option<String>,
+    /// The number of the last take-over.
+    pub takeover: i64,
 }
 
 impl RelayRow {
@@ -269,8 +274,11 @@ pub trait Tables: fmt::Debug + Send + Sync + 'static {
     /// Dead rows, the oldest first.
     async fn dead(&self, limit: usize) -> Result<Vec<Dead>, Error>;
 
-    /// Puts dead rows back at the end of their groups. Says how many.
-    async fn retry(&self, which: &Which) -> Result<u64, Error>;
+    /// The highest number of a dead row.
+    async fn last_dead(&self) -> Result<Option<i64>, Error>;
+
+    /// Puts dead rows with numbers up to `last` back at the end of their groups, the first of them, at most so many. Says how many.
+    async fn retry(&self, which: &Which, last: i64, limit: usize) -> Result<u64, Error>;
 
     /// Deletes dead rows, at most so many. Says how many.
     async fn purge(&self, which: &Which, limit: usize) -> Result<u64, Error>;
@@ -296,14 +304,17 @@ async fn bounded<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, E
         .unwrap_or(Err(Error::TimedOut))
 }
 
-/// Deletes until a portion is not full. One statement for millions of rows would not end in time, however often it is tried.
-async fn in_portions(mut delete: impl AsyncFnMut() -> Result<u64, Error>) -> Result<u64, Error> {
-    let mut deleted = 0;
+/// Goes on until a portion is not full. One statement for millions of rows would not end in time, however often it is tried.
+async fn in_portions(
+    limit: usize,
+    mut change: impl AsyncFnMut(usize) -> Result<u64, Error>,
+) -> Result<u64, Error> {
+    let mut changed = 0;
     loop {
-        let portion = delete().await?;
-        deleted += portion;
-        if portion < PURGED_MAX as u64 {
-            return Ok(deleted);
+        let portion = change(limit).await?;
+        changed += portion;
+        if portion < limit as u64 {
+            return Ok(changed);
         }
     }
 }
@@ -385,18 +396,25 @@ impl Database {
 
     /// Puts dead rows back, with no attempt made: at the end of their groups. Says how many.
     pub async fn retry(&self, which: &Which) -> Result<u64, Error> {
-        bounded(self.tables.retry(which)).await
+        // What dies again meanwhile is not put back again: it has a higher number then.
+        let Some(last) = bounded(self.tables.last_dead()).await? else {
+            return Ok(0);
+        };
+        let portion = async |limit| bounded(self.tables.retry(which, last, limit)).await;
+        in_portions(RETRIED_MAX, portion).await
     }
 
     /// Deletes dead rows. Says how many.
     pub async fn purge(&self, which: &Which) -> Result<u64, Error> {
-        in_portions(async || bounded(self.tables.purge(which, PURGED_MAX)).await).await
+        let portion = async |limit| bounded(self.tables.purge(which, limit)).await;
+        in_portions(PURGED_MAX, portion).await
     }
 
     /// Deletes what is known of claims that were seen longer ago than this, by the database's clock. Says how many. Choose more than
     /// a job can take with all its attempts.
     pub async fn purge_claims(&self, older_than: Duration) -> Result<u64, Error> {
-        in_portions(async || bounded(self.tables.purge_claims(older_than, PURGED_MAX)).await).await
+        let portion = async |limit| bounded(self.tables.purge_claims(older_than, limit)).await;
+        in_portions(PURGED_MAX, portion).await
     }
 
     /// Lets the relay of another cluster take the outbox over.
@@ -421,8 +439,23 @@ impl Database {
         }
     }
 
-    pub(super) async fn rows(&self, wanted: &Wanted) -> Result<Vec<Row>, Error> {
-        bounded(self.tables.rows(wanted)).await
+    /// Rows to deliver, if this relay's take-over was still the last after they were read: one that was fenced off while it had nothing to
+    /// do delivers nothing that its successor does.
+    pub(super) async fn rows(&self, takeover: i64, wanted: &Wanted) -> Result<Vec<Row>, Error> {
+        let rows = bounded(self.tables.rows(wanted)).await?;
+        if !rows.is_empty() {
+            self.check_takeover(takeover).await?;
+        }
+        Ok(rows)
+    }
+
+    /// Whether this relay's take-over is still the last.
+    pub(super) async fn check_takeover(&self, takeover: i64) -> Result<(), Error> {
+        let row = bounded(self.tables.relay()).await?;
+        if row.takeover == takeover {
+            return Ok(());
+        }
+        Err(row.stale().into())
     }
 
     /// The rows whose numbers are in `(from, to]`, at most `limit`.

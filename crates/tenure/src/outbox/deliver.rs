@@ -1,14 +1,18 @@
 //! Where rows go: into the queue, or to a handler of one's own.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize};
 use tenure_core::cluster::Generation;
 use tenure_core::queue::Submission;
 use tenure_core::queue::{SubmitStatus, Submitted};
+use tokio::time::Instant;
 
 use super::row::Row;
 use crate::queue::{self, Queue};
@@ -100,6 +104,10 @@ impl<H: Handler> Handler for Arc<H> {
     }
 }
 
+/// A group with many rows is delivered in slices of this length: what was delivered is written down at the end of each, and whoever waits for
+/// a delivery waits for no more.
+const SLICE: Duration = Duration::from_secs(1);
+
 /// Delivers each row with a [`Handler`], groups beside each other.
 #[derive(Debug, Clone)]
 pub struct Each<H> {
@@ -127,12 +135,17 @@ impl<H: Handler> Deliver for Each<H> {
     }
 
     async fn deliver(&self, rows: &[Row], token: Token) -> Vec<Outcome> {
+        let began = Instant::now();
         let mut outcomes = Vec::with_capacity(rows.len());
         for row in rows {
-            let handled = tokio::time::timeout(self.timeout, self.handler.handle(row, token)).await;
-            let outcome = match handled {
-                Ok(Ok(())) => Outcome::Delivered,
-                Ok(Err(Failure(outcome))) => outcome,
+            let handling = AssertUnwindSafe(self.handler.handle(row, token)).catch_unwind();
+            let outcome = match tokio::time::timeout(self.timeout, handling).await {
+                Ok(Ok(Ok(()))) => Outcome::Delivered,
+                Ok(Ok(Err(Failure(outcome)))) => outcome,
+                // It would take the relay down, and again whenever the row is read.
+                Ok(Err(panic)) => Outcome::Failed {
+                    error: format!("the handler panicked: {}", said(&*panic)),
+                },
                 Err(_) => Outcome::Failed {
                     error: format!("not delivered within {:?}", self.timeout),
                 },
@@ -142,10 +155,20 @@ impl<H: Handler> Deliver for Each<H> {
             if !goes_on {
                 break;
             }
+            if began.elapsed() >= SLICE {
+                break;
+            }
         }
         outcomes.resize(rows.len(), Outcome::Skipped);
         outcomes
     }
+}
+
+/// What a panic said.
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("nothing is known of why")
 }
 
 /// Why a submit was not done.

@@ -127,7 +127,7 @@ impl Insert for sqlx::SqliteConnection {
 
 /// Counts on by so many, and tells the new number. The row stays locked until the transaction ends.
 #[cfg(feature = "mysql")]
-pub(super) const COUNT_MYSQL: &str = "INSERT INTO tenure_outbox_groups (group_key, last) \
+const COUNT_MYSQL: &str = "INSERT INTO tenure_outbox_groups (group_key, last) \
      VALUES (?, LAST_INSERT_ID(?)) ON DUPLICATE KEY UPDATE last = LAST_INSERT_ID(last + ?)";
 
 #[cfg(feature = "mysql")]

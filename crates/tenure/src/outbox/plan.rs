@@ -287,7 +287,8 @@ impl Plan {
             }
         }
         self.sweep.width = if took > PORTION * 2 {
-            (self.sweep.width / 2).max(WIDTH_MIN)
+            // Of what there was to look at, which may be far less than the width.
+            (self.sweep.width.min(self.cursor) / 2).max(WIDTH_MIN)
         } else if took < PORTION / 2 {
             self.sweep.width.saturating_mul(2).min(WIDTH_MAX)
         } else {
@@ -372,7 +373,9 @@ impl Plan {
     }
 
     fn admit_single(&self, row: &Row) -> bool {
-        !self.held.contains_key(&row.seq) && !self.in_flight.contains(&row.seq)
+        // One that has failed and is not remembered would be tried again without a wait: it comes when there is room.
+        let is_remembered = row.attempts == 0 || self.held.len() < REMEMBERED_MAX;
+        is_remembered && !self.held.contains_key(&row.seq) && !self.in_flight.contains(&row.seq)
     }
 
     /// Whether this row is the next of its group; if that is not certain, the group is read.
@@ -465,14 +468,16 @@ impl Plan {
                     settlement.dead.push((row.seq, error.clone()));
                     None
                 }
-                Outcome::Failed { error } if row.attempts + 1 >= self.policy.attempts_max => {
+                Outcome::Failed { error }
+                    if row.attempts.saturating_add(1) >= self.policy.attempts_max =>
+                {
                     settlement.dead.push((row.seq, error.clone()));
                     // What was left out behind it may go now.
                     None
                 }
                 Outcome::Failed { error } => {
                     settlement.failed.push((row.seq, error.clone()));
-                    Some(now + self.policy.backoff(row.attempts + 1))
+                    Some(now + self.policy.backoff(row.attempts.saturating_add(1)))
                 }
                 Outcome::Unavailable { .. } => {
                     unavailable = true;

@@ -286,7 +286,7 @@ impl<'a, D: Deliver> Run<'a, D> {
         // First of all: what is delivered and stands in the tables would be read and delivered again.
         self.write().await?;
         self.dispatch()?;
-        self.look_at_status().await;
+        self.look_at_status().await?;
         let concurrency = self.shared.deliver.concurrency();
         if !self.ready.is_empty() || self.under_way.len() >= concurrency {
             let done = self.under_way.next().await;
@@ -297,7 +297,8 @@ impl<'a, D: Deliver> Run<'a, D> {
         }
         match self.plan.next(self.now()) {
             Step::Read(wanted) => {
-                let rows = self.shared.database.rows(&wanted).await?;
+                let takeover = self.token.takeover;
+                let rows = self.shared.database.rows(takeover, &wanted).await?;
                 if !rows.is_empty() {
                     self.say_waiting(false).await?;
                 }
@@ -482,15 +483,24 @@ impl<'a, D: Deliver> Run<'a, D> {
 
     /// Notes how the outbox stands, above all while there is more than can be delivered. It is for people: if it takes long or fails, the
     /// rows do not wait for it.
-    async fn look_at_status(&mut self) {
+    async fn look_at_status(&mut self) -> Result<(), Error> {
         let began = Instant::now();
         if began < self.status_due {
-            return;
+            return Ok(());
         }
         let asked = tokio::time::timeout(STATUS_PATIENCE, self.shared.database.status()).await;
         self.status_due = Instant::now() + STATUS_EVERY.max(began.elapsed() * STATUS_REST);
         match asked {
-            Ok(Ok(status)) => self.shared.counters.note(status),
+            Ok(Ok(status)) => {
+                // One that has nothing to do learns here that it was replaced.
+                if i64::try_from(status.takeover) != Ok(self.token.takeover) {
+                    self.shared
+                        .database
+                        .check_takeover(self.token.takeover)
+                        .await?;
+                }
+                self.shared.counters.note(status);
+            }
             Ok(Err(error)) => {
                 tracing::debug!(daemon = %self.shared.daemon, error = told(&error), "cannot count the outbox's rows");
             }
@@ -498,6 +508,7 @@ impl<'a, D: Deliver> Run<'a, D> {
                 tracing::debug!(daemon = %self.shared.daemon, "counting the outbox's rows takes too long");
             }
         }
+        Ok(())
     }
 
     /// Drops the counters that stand where they stood the last time, with no row waiting then and now.

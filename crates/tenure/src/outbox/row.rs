@@ -72,8 +72,9 @@ where
     Ok(Row {
         seq: row.try_get(0)?,
         position: number(15)?.unwrap_or_default(),
-        attempts: u32::try_from(row.try_get::<i64, _>(16)?).unwrap_or(u32::MAX),
-        age: Duration::from_millis(u64::try_from(row.try_get::<i64, _>(17)?).unwrap_or(0)),
+        attempts: u32::try_from(row.try_get::<i64, _>(16)?.max(0)).unwrap_or(u32::MAX),
+        // MySQL keeps times that are none.
+        age: Duration::from_millis(u64::try_from(number(17)?.unwrap_or(0)).unwrap_or(0)),
         bytes: usize::try_from(fields.payload_bytes).unwrap_or(0) + 200,
         id: fields.id.clone(),
         group: group(row, 11)?,

@@ -50,6 +50,7 @@ macro_rules! each_kind {
 mod claims;
 mod hostile;
 mod order;
+mod poison;
 mod relays;
 
 /// Every engine that is there.
@@ -462,7 +463,7 @@ async fn a_role_that_inserts_into_postgres_needs_few_rights() {
     let role = format!("inserts_{}", uuid::Uuid::new_v4().simple());
     any.run(&format!(
         "CREATE ROLE {role}; GRANT INSERT ON tenure_outbox TO {role}; \
-         GRANT SELECT, INSERT, UPDATE ON tenure_outbox_groups TO {role}; \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON tenure_outbox_groups TO {role}; \
          GRANT SELECT ON tenure_outbox_waiting TO {role}; SET ROLE {role}"
     ))
     .await;

@@ -378,6 +378,7 @@ impl tenure::outbox::Tables for Way {
                 lineage,
                 generation: state.generation,
                 holder: state.holder.clone(),
+                takeover: state.takeover,
             }
         })
         .await
@@ -480,7 +481,11 @@ impl tenure::outbox::Tables for Way {
         Ok(Vec::new())
     }
 
-    async fn retry(&self, _which: &Which) -> Result<u64, Error> {
+    async fn last_dead(&self) -> Result<Option<i64>, Error> {
+        Ok(None)
+    }
+
+    async fn retry(&self, _which: &Which, _last: i64, _limit: usize) -> Result<u64, Error> {
         Ok(0)
     }
 

@@ -6,8 +6,8 @@ use sqlx::mysql::{MySqlConnection, MySqlPool, MySqlPoolOptions, MySqlRow};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
 use super::shared::{self, MOVED, Words};
-use super::{Error, Hints, Identity, Light, Settlement, Which};
-use crate::outbox::insert::{COUNT_MYSQL, Insert};
+use super::{Error, Hints, Identity, Settlement, Which};
+use crate::outbox::insert::Insert;
 use crate::outbox::row::{self, Row};
 
 shared::tables!(MySql, MySqlRow, crate::outbox::SCHEMA_MYSQL);
@@ -120,22 +120,17 @@ impl MySql {
     }
 
     /// Row by row: each counts in its group, as an insert of a user's does.
-    async fn retry(&self, which: &Which) -> Result<u64, sqlx::Error> {
+    async fn retry(&self, which: &Which, last: i64, limit: usize) -> Result<u64, sqlx::Error> {
         let mut connection = self.pool.acquire().await?;
         let statement = format!(
-            "SELECT seq, group_key FROM tenure_outbox_dead WHERE {} ORDER BY seq",
+            "SELECT seq FROM tenure_outbox_dead WHERE seq <= {last} AND {} ORDER BY seq LIMIT {limit}",
             condition(which)
         );
-        let rows = bound(
-            sqlx::query(AssertSqlSafe(statement)).persistent(false),
-            which,
-        )
-        .fetch_all(&mut *connection)
-        .await?;
+        let query = sqlx::query(AssertSqlSafe(statement)).persistent(false);
+        let rows = bound(query, which).fetch_all(&mut *connection).await?;
         let mut count = 0;
         for row in &rows {
-            let row = light(row)?;
-            count += u64::from(put_back(&mut connection, &row).await?);
+            count += u64::from(put_back(&mut connection, row.try_get(0)?).await?);
         }
         Ok(count)
     }
@@ -177,28 +172,28 @@ impl MySql {
     }
 }
 
-async fn put_back(connection: &mut MySqlConnection, row: &Light) -> Result<bool, sqlx::Error> {
+async fn put_back(connection: &mut MySqlConnection, seq: i64) -> Result<bool, sqlx::Error> {
     let mut transaction = connection.begin().await?;
-    let mut position = None;
-    if let Some(group) = &row.group {
-        let counted = sqlx::query(COUNT_MYSQL)
-            .bind(group)
-            .bind(1_i64)
-            .bind(1_i64)
-            .execute(&mut *transaction)
-            .await?;
-        position = Some(i64::try_from(counted.last_insert_id()).unwrap_or(i64::MAX));
-    }
+    // Whatever the group is called: also by a name that made it a dead row.
+    let counted = sqlx::query(
+        "INSERT INTO tenure_outbox_groups (group_key, last) SELECT group_key, LAST_INSERT_ID(1) FROM tenure_outbox_dead \
+         WHERE seq = ? AND group_key IS NOT NULL ON DUPLICATE KEY UPDATE last = LAST_INSERT_ID(last + 1)",
+    )
+    .bind(seq)
+    .execute(&mut *transaction)
+    .await?;
+    let position = i64::try_from(counted.last_insert_id()).unwrap_or(i64::MAX);
     let copied = format!(
-        "INSERT INTO tenure_outbox ({MOVED}, group_position) SELECT {MOVED}, ? FROM tenure_outbox_dead WHERE seq = ?"
+        "INSERT INTO tenure_outbox ({MOVED}, group_position) \
+         SELECT {MOVED}, IF(group_key IS NULL, NULL, {position}) FROM tenure_outbox_dead WHERE seq = ?"
     );
     let copied = sqlx::query(AssertSqlSafe(copied))
-        .bind(position)
-        .bind(row.seq)
+        .persistent(false)
+        .bind(seq)
         .execute(&mut *transaction)
         .await?;
     sqlx::query("DELETE FROM tenure_outbox_dead WHERE seq = ?")
-        .bind(row.seq)
+        .bind(seq)
         .execute(&mut *transaction)
         .await?;
     transaction.commit().await?;

@@ -32,6 +32,11 @@ const CLAIM_IS_OLD: &str = "seen_at < clock_timestamp() - make_interval(secs => 
 const FENCE: &str =
     "WITH fence AS MATERIALIZED (SELECT 1 FROM tenure_outbox_relay WHERE takeover = $1 FOR SHARE)";
 
+/// What went wrong with which row. As bytes, since a database with another encoding refuses the whole statement for a sign that it does not
+/// have; it gets the text without such signs.
+const WHY: &str = "why AS (SELECT seq, CASE WHEN getdatabaseencoding() = 'UTF8' THEN convert_from(bytes, 'UTF8') ELSE plain END AS error \
+     FROM unnest($2::bigint[], $3::bytea[], $4::text[]) AS w (seq, bytes, plain))";
+
 #[derive(Debug, Clone)]
 pub(super) struct Postgres {
     pool: PgPool,
@@ -91,42 +96,70 @@ impl Postgres {
         if held == 0 {
             return Ok(false);
         }
-        for (seq, error) in &settlement.failed {
+        let counted = shared::COUNTED_ON;
+        if !settlement.failed.is_empty() {
             let failed = format!(
-                "{FENCE} UPDATE tenure_outbox SET attempts = attempts + 1, error = $3 \
-                 WHERE seq = $2 AND EXISTS (SELECT FROM fence)"
+                "{FENCE}, {WHY} UPDATE tenure_outbox SET attempts = {counted}, error = why.error \
+                 FROM why WHERE tenure_outbox.seq = why.seq AND EXISTS (SELECT FROM fence)"
             );
-            sqlx::query(AssertSqlSafe(failed))
-                .bind(takeover)
-                .bind(seq)
-                .bind(shared::kept_error(error))
-                .execute(&self.pool)
+            self.write_down(&failed, takeover, &settlement.failed)
                 .await?;
         }
-        for (seq, error) in &settlement.dead {
+        if !settlement.dead.is_empty() {
+            // A number that another dead row has comes after a TRUNCATE.
             let moved = format!(
-                "{FENCE}, gone AS (DELETE FROM tenure_outbox WHERE seq = $2 AND EXISTS (SELECT FROM fence) RETURNING *) \
+                "{FENCE}, {WHY}, gone AS (DELETE FROM tenure_outbox WHERE seq IN (SELECT seq FROM why) \
+                 AND EXISTS (SELECT FROM fence) RETURNING *), \
+                 taken AS (SELECT seq FROM tenure_outbox_dead WHERE seq IN (SELECT seq FROM why)), \
+                 free AS (SELECT max(seq) AS after FROM (SELECT seq FROM gone UNION ALL SELECT max(seq) FROM tenure_outbox_dead) n) \
                  INSERT INTO tenure_outbox_dead (seq, {MOVED}, group_position, attempts, error) \
-                 SELECT seq, {MOVED}, group_position, attempts + 1, $3 FROM gone"
+                 SELECT CASE WHEN seq IN (SELECT seq FROM taken) THEN (SELECT after FROM free) + row_number() OVER (ORDER BY seq) ELSE seq END, \
+                 {MOVED}, group_position, {counted}, (SELECT error FROM why WHERE why.seq = gone.seq) FROM gone"
             );
-            sqlx::query(AssertSqlSafe(moved))
-                .bind(takeover)
-                .bind(seq)
-                .bind(shared::kept_error(error))
-                .execute(&self.pool)
-                .await?;
+            self.write_down(&moved, takeover, &settlement.dead).await?;
         }
         Ok(true)
     }
 
-    async fn retry(&self, which: &Which) -> Result<u64, sqlx::Error> {
-        // The order of the dead table is that of the group: its trigger counts as rows come.
+    /// One statement for all: with one for each, all others would wait while many fail.
+    async fn write_down(
+        &self,
+        statement: &str,
+        takeover: i64,
+        rows: &[(i64, String)],
+    ) -> Result<(), sqlx::Error> {
+        let (seqs, errors): (Vec<i64>, Vec<String>) = rows
+            .iter()
+            .map(|(seq, error)| (*seq, shared::kept_error(error)))
+            .unzip();
+        let plain: Vec<String> = errors
+            .iter()
+            .map(|error| error.replace(|sign: char| !sign.is_ascii(), "?"))
+            .collect();
+        let bytes: Vec<Vec<u8>> = errors.into_iter().map(String::into_bytes).collect();
+        sqlx::query(AssertSqlSafe(statement.to_owned()))
+            .bind(takeover)
+            .bind(seqs)
+            .bind(bytes)
+            .bind(plain)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    async fn retry(&self, which: &Which, last: i64, limit: usize) -> Result<u64, sqlx::Error> {
+        // The order of the dead table is that of the group: its trigger counts as rows come. The groups' counters are taken in the order in which
+        // `submit_all` takes them.
         let statement = format!(
-            "WITH back AS (DELETE FROM tenure_outbox_dead WHERE {} RETURNING *) \
-             INSERT INTO tenure_outbox ({MOVED}) SELECT {MOVED} FROM back ORDER BY seq",
+            "WITH back AS (DELETE FROM tenure_outbox_dead WHERE seq IN (SELECT seq FROM tenure_outbox_dead \
+             WHERE seq <= {last} AND {} ORDER BY seq LIMIT {limit}) RETURNING *) \
+             INSERT INTO tenure_outbox ({MOVED}) SELECT {MOVED} FROM back ORDER BY group_key COLLATE \"C\" NULLS FIRST, seq",
             condition(which)
         );
-        let query = bound(sqlx::query(AssertSqlSafe(statement)), which);
+        let query = bound(
+            sqlx::query(AssertSqlSafe(statement)).persistent(false),
+            which,
+        );
         Ok(query.execute(&self.pool).await?.rows_affected())
     }
 
@@ -136,9 +169,11 @@ impl Postgres {
         groups: &[(String, i64)],
     ) -> Result<(), sqlx::Error> {
         for (group, last) in groups {
-            // One that a transaction holds is in use.
-            let statement = "DELETE FROM tenure_outbox_groups WHERE ctid = (SELECT ctid FROM tenure_outbox_groups \
-                 WHERE group_key = $1 AND last = $2 FOR UPDATE SKIP LOCKED) AND last = $2 AND EXISTS (SELECT FROM tenure_outbox_relay WHERE takeover = $3)";
+            // A group whose rows are not all to be had is in use: a transaction holds one. One that has counted on meanwhile keeps its number.
+            let statement = "WITH held AS MATERIALIZED (SELECT last FROM tenure_outbox_groups WHERE group_key = $1 FOR UPDATE SKIP LOCKED) \
+                 DELETE FROM tenure_outbox_groups WHERE group_key = $1 AND last IN (0, $2) AND $2 IN (SELECT last FROM held) \
+                 AND (SELECT count(*) FROM held) = (SELECT count(*) FROM tenure_outbox_groups WHERE group_key = $1) \
+                 AND EXISTS (SELECT FROM tenure_outbox_relay WHERE takeover = $3)";
             sqlx::query(statement)
                 .bind(group)
                 .bind(last)

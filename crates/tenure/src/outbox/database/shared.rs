@@ -106,7 +106,7 @@ impl Words {
     pub(super) fn idle_groups(&self) -> String {
         let (after, limit, bytes) = ((self.mark)(1), (self.mark)(2), (self.bytes)("group_key"));
         format!(
-            "SELECT group_key, last FROM tenure_outbox_groups g WHERE group_key > {after} AND {bytes} <= {TEXT_BYTES_MAX} \
+            "SELECT group_key, last FROM tenure_outbox_groups g WHERE group_key > {after} AND last > 0 AND {bytes} <= {TEXT_BYTES_MAX} \
              AND NOT EXISTS (SELECT 1 FROM tenure_outbox o WHERE o.group_key = g.group_key) ORDER BY group_key LIMIT {limit}"
         )
     }
@@ -114,7 +114,7 @@ impl Words {
     pub(super) fn relay(&self) -> String {
         let signed = self.signed;
         format!(
-            "SELECT CAST(version AS {signed}), owner, lineage, generation, holder FROM tenure_outbox_relay"
+            "SELECT CAST(version AS {signed}), owner, lineage, generation, holder, takeover FROM tenure_outbox_relay"
         )
     }
 
@@ -147,6 +147,10 @@ impl Words {
 
 pub(super) const RELEASE: &str = "UPDATE tenure_outbox_relay SET takeover = takeover + 1, owner = NULL, \
      lineage = NULL, generation = 0, holder = NULL";
+
+/// One attempt more. Anybody may have inserted a number that has no next one.
+pub(super) const COUNTED_ON: &str =
+    "CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END";
 
 pub(super) fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
@@ -281,8 +285,13 @@ macro_rules! tables {
                 Ok(rows?)
             }
 
-            async fn retry(&self, which: &Which) -> Result<u64, Error> {
-                Ok($engine::retry(self, which).await?)
+            async fn last_dead(&self) -> Result<Option<i64>, Error> {
+                let query = sqlx::query_scalar("SELECT MAX(seq) FROM tenure_outbox_dead");
+                Ok(query.fetch_one(&self.pool).await?)
+            }
+
+            async fn retry(&self, which: &Which, last: i64, limit: usize) -> Result<u64, Error> {
+                Ok($engine::retry(self, which, last, limit).await?)
             }
 
             async fn purge(&self, which: &Which, limit: usize) -> Result<u64, Error> {
@@ -349,6 +358,7 @@ macro_rules! tables {
                 lineage: row.try_get(2)?,
                 generation: row.try_get(3)?,
                 holder: row.try_get(4)?,
+                takeover: row.try_get(5)?,
             })
         }
 
@@ -394,16 +404,23 @@ pub(super) use marked;
 macro_rules! write_down {
     ($transaction:ident, $settlement:ident) => {
         for (seq, error) in &$settlement.failed {
-            sqlx::query("UPDATE tenure_outbox SET attempts = attempts + 1, error = ? WHERE seq = ?")
+            let counted = shared::COUNTED_ON;
+            let failed =
+                format!("UPDATE tenure_outbox SET attempts = {counted}, error = ? WHERE seq = ?");
+            sqlx::query(AssertSqlSafe(failed))
                 .bind(shared::kept_error(error))
                 .bind(seq)
                 .execute(&mut *$transaction)
                 .await?;
         }
         for (seq, error) in &$settlement.dead {
+            let counted = shared::COUNTED_ON;
+            // A number that another dead row has comes after a TRUNCATE.
             let copied = format!(
                 "INSERT INTO tenure_outbox_dead (seq, {MOVED}, group_position, attempts, error) \
-                 SELECT seq, {MOVED}, group_position, attempts + 1, ? FROM tenure_outbox WHERE seq = ?"
+                 SELECT CASE WHEN EXISTS (SELECT 1 FROM tenure_outbox_dead d WHERE d.seq = o.seq) \
+                 THEN (SELECT MAX(seq) + 1 FROM tenure_outbox_dead) ELSE seq END, \
+                 {MOVED}, group_position, {counted}, ? FROM tenure_outbox o WHERE seq = ?"
             );
             sqlx::query(AssertSqlSafe(copied))
                 .bind(shared::kept_error(error))

@@ -86,8 +86,11 @@ impl Sqlite {
         Ok(true)
     }
 
-    async fn retry(&self, which: &Which) -> Result<u64, sqlx::Error> {
-        let condition = condition(which);
+    async fn retry(&self, which: &Which, last: i64, limit: usize) -> Result<u64, sqlx::Error> {
+        let condition = format!(
+            "seq IN (SELECT seq FROM tenure_outbox_dead WHERE seq <= {last} AND {} ORDER BY seq LIMIT {limit})",
+            condition(which)
+        );
         let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
         // In their order: the trigger counts as rows come.
         let copied = format!(

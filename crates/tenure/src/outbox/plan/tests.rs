@@ -325,3 +325,44 @@ fn what_was_cut_off_of_rows_that_were_asked_for_is_asked_for_next() {
     }
     assert!(reads.contains(&Wanted::These(vec![2, 3])), "{reads:?}");
 }
+
+#[test]
+fn rows_that_failed_wait_though_there_are_more_than_are_remembered() {
+    let mut plan = Plan::new(Policy::default());
+    let many = i64::try_from(REMEMBERED_MAX).unwrap();
+    let got = page(
+        &mut plan,
+        (1..=many + 2).map(|seq| row(seq, None, 0)).collect(),
+    );
+    assert_eq!(got.len(), REMEMBERED_MAX + 2);
+    let settled = plan.settle(&got, &all(&got, &failed()), Duration::ZERO);
+    assert_eq!(settled.failed.len(), REMEMBERED_MAX + 2);
+    // A sweep finds them at once.
+    let again = |seq| Row {
+        attempts: 1,
+        ..row(seq, None, 0)
+    };
+    let these = Wanted::These(vec![many + 1, many + 2, many + 3]);
+    let rows = vec![again(many + 1), again(many + 2), row(many + 3, None, 0)];
+    let got = plan.read(&these, rows, Duration::ZERO);
+    assert_eq!(seqs(&got), [many + 3], "what is new does not wait");
+}
+
+#[test]
+fn a_sweep_that_takes_long_looks_at_half_as_many_next() {
+    let mut plan = Plan::new(Policy::default());
+    let got = page(&mut plan, vec![row(1_000_000, None, 0)]);
+    let _ = plan.settle(&got, &all(&got, &Outcome::Delivered), Duration::ZERO);
+    // While there is nothing in the way, it looks further and further ahead.
+    let mut now = Duration::ZERO;
+    for _ in 0..100 {
+        now += SECOND;
+        plan.swept(1_000_000, &[], Duration::ZERO, now);
+    }
+    plan.swept(1_000_000, &[], SECOND, now);
+    let portion = plan.portion(now + SECOND * 60);
+    assert!(
+        matches!(portion, Some(Step::Sweep { to: 500_000, .. })),
+        "{portion:?}"
+    );
+}

@@ -50,11 +50,21 @@ CREATE TABLE IF NOT EXISTS tenure_outbox_dead (
     died_at        timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- How far each group has counted. Whoever inserts into a group holds its row until the transaction ends.
+-- How far each group has counted: the highest row of a group. Whoever inserts into a group holds its row 0 until the transaction ends.
+-- A number is a row of its own and not a column that is changed: old versions of one, which a long transaction or a snapshot keeps, are all in the
+-- way of the newest, and old rows are behind it.
 CREATE TABLE IF NOT EXISTS tenure_outbox_groups (
-    group_key text PRIMARY KEY,
-    last      bigint NOT NULL
-) WITH (fillfactor = 50);
+    group_key text NOT NULL,
+    last      bigint NOT NULL,
+    PRIMARY KEY (group_key, last)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+DO $$
+BEGIN
+    -- Tables of an earlier version had one row for each group.
+    IF (SELECT indnatts FROM pg_index WHERE indrelid = 'tenure_outbox_groups'::regclass AND indisprimary) = 1 THEN
+        ALTER TABLE tenure_outbox_groups DROP CONSTRAINT tenure_outbox_groups_pkey, ADD PRIMARY KEY (group_key, last);
+    END IF;
+END $$;
 
 -- Who hands the rows over: one row.
 CREATE TABLE IF NOT EXISTS tenure_outbox_relay (
@@ -80,10 +90,21 @@ CREATE TABLE IF NOT EXISTS tenure_claims (
 );
 
 CREATE OR REPLACE FUNCTION tenure_outbox_group() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    counted bigint;
 BEGIN
-    INSERT INTO tenure_outbox_groups AS g (group_key, last) VALUES (NEW.group_key, 1)
-        ON CONFLICT (group_key) DO UPDATE SET last = g.last + 1
-        RETURNING g.last INTO NEW.group_position;
+    LOOP
+        PERFORM FROM tenure_outbox_groups WHERE group_key = NEW.group_key AND last = 0 FOR UPDATE;
+        EXIT WHEN FOUND;
+        -- Waits for another one that makes it, and then for its lock.
+        INSERT INTO tenure_outbox_groups (group_key, last) VALUES (NEW.group_key, 0) ON CONFLICT DO NOTHING;
+    END LOOP;
+    SELECT last INTO counted FROM tenure_outbox_groups WHERE group_key = NEW.group_key ORDER BY last DESC LIMIT 1;
+    IF counted > 0 THEN
+        DELETE FROM tenure_outbox_groups WHERE group_key = NEW.group_key AND last = counted;
+    END IF;
+    NEW.group_position := counted + 1;
+    INSERT INTO tenure_outbox_groups (group_key, last) VALUES (NEW.group_key, NEW.group_position);
     RETURN NEW;
 END $$;
 
