@@ -47,7 +47,7 @@ Exit codes:
   0 listed, even if there are none    2 could not determine";
 
 const CANCEL_AFTER: &str = "\
-A running job is only marked: its worker learns of it with its next heartbeat.
+A running job is only marked; its worker stops it at its next heartbeat.
 
 Examples:
   tenure job cancel report-2026-02
