@@ -5,7 +5,7 @@
 MDBOOK_VERSION = 0.5.4
 MDBOOK = $${XDG_CACHE_HOME:-$$HOME/.cache}/tenure-test/mdbook-$(MDBOOK_VERSION)
 
-.PHONY: docs dist dist-test help test check fix sim model fuzz overlap chaos chaos-failover chaos-clocks soak outbox-kills outbox-claims bench-outbox bench-store bench-election bench-queue bench-server
+.PHONY: docs dist dist-test help test check fix sim model fuzz overlap chaos chaos-failover chaos-clocks screenshots soak outbox-kills outbox-claims bench-outbox bench-store bench-election bench-queue bench-server
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -77,6 +77,12 @@ fuzz: ## damage everything that is read, and see that nothing panics or grows; M
 FUZZ_TARGETS = 32
 
 CHAOS = $${CARGO_TARGET_DIR:-target}/debug/tenure-chaos
+
+SCREENSHOT_SECONDS ?= 600
+screenshots: ## the pictures of the dashboard in docs/images, of a cluster that runs for ten minutes
+	TENURE_SCREENSHOT_SECONDS=$(SCREENSHOT_SECONDS) scripts/with-servers --only chromium -- \
+		cargo test -p tenure-server --test it --locked the_pictures_of_the_documentation
+	cp "$${CARGO_TARGET_DIR:-target}"/screenshots/docs/*.webp docs/images/
 
 soak: MINUTES ?= 60
 soak: ## what an open page costs the broker, and the browser over an hour; MINUTES=N

@@ -80,7 +80,7 @@ impl ClaimRequest {
     }
 }
 
-/// `POST /v1/jobs/claim`: what a worker would take, and the ends of earlier claims that it reports along with it.
+/// `POST /v1/jobs/claim`: what to claim, and the ends of earlier claims to report with it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClaimCall<E = Ends> {
     /// What to claim.
@@ -164,7 +164,7 @@ impl Ends {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimAnswer {
-    /// In the order in which they are to run.
+    /// In the order to run them.
     pub jobs: Vec<Claimed>,
     /// The outcome of each end that came along with the claim. Absent if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

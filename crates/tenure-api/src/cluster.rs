@@ -96,7 +96,7 @@ pub struct ClusterElection {
     pub leader: Option<Leader>,
     /// The current term, or the last one.
     pub term: u64,
-    /// Who stands, by priority.
+    /// The candidates, by priority.
     #[serde(default)]
     pub candidates: Vec<NodeId>,
 }
@@ -195,11 +195,11 @@ pub struct PastTerm {
     pub until_at: u64,
     /// Why it ended.
     pub reason: String,
-    /// How long it lasted, by one clock: `since_at` and `until_at` may be of two hosts. Absent if whoever wrote its end did not
-    /// see it begin.
+    /// How long it lasted, measured by one clock; `since_at` and `until_at` may come from two hosts. Absent if the node that
+    /// recorded its end did not see it begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lasted_ms: Option<u64>,
-    /// For how long nobody led after it, by one clock. Absent if whoever led next did not see it end.
+    /// How long there was no leader after it, measured by one clock. Absent if the next leader did not see it end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vacant_ms: Option<u64>,
 }
@@ -213,6 +213,6 @@ pub struct ResignRequest {}
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TransferRequest {
-    /// Who is to lead: a live candidate.
+    /// The new leader: a live candidate.
     pub node: NodeId,
 }

@@ -61,16 +61,16 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// `PUT /v1/elections/{election}/candidates/{id}`: stand, or say that one still does.
+/// `PUT /v1/elections/{election}/candidates/{id}`: become a candidate, or stay one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct CandidateRequest {
-    /// How long the candidate counts without another call. The server's default if absent.
+    /// How long the candidate counts without another call. The broker's default if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// The secret of this candidate: one of your own, made by chance, or the one that its registration returned.
-    /// Without one a candidate is registered anew, under a secret that the answer has.
+    /// The secret of this candidate: a random one that you made up, or the one that its registration returned.
+    /// Without a secret, this registers a new candidate, and the answer has its secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
 }
@@ -81,16 +81,16 @@ pub struct CandidateRequest {
 pub struct ElectRequest {
     /// Who asks.
     pub candidate: NodeId,
-    /// How long the candidate counts without another call. The server's default if absent.
+    /// How long the candidate counts without another call. The broker's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// The secret of this candidate: one of your own, made by chance, or the one that its registration returned.
-    /// Without one a candidate is registered anew, under a secret that the answer has.
+    /// The secret of this candidate: a random one that you made up, or the one that its registration returned.
+    /// Without a secret, this registers a new candidate, and the answer has its secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
 }
 
-/// `DELETE /v1/elections/{election}/candidates/{id}`: stand no longer.
+/// `DELETE /v1/elections/{election}/candidates/{id}`: withdraw a candidate.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -103,33 +103,33 @@ pub struct WithdrawRequest {
     pub term: Option<u64>,
 }
 
-/// What an election came to.
+/// The result of an election.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ElectAnswer {
-    /// Who leads; none only while the lease waits for someone to take it.
+    /// Who leads; absent only while the lease waits for a candidate to take it.
     pub leader: Option<Leader>,
-    /// Whether that is the candidate.
+    /// Whether this candidate leads.
     pub is_leader: bool,
-    /// The current term, if somebody leads.
+    /// The current term, if there is a leader.
     pub term: Option<u64>,
     /// The fencing token `LINEAGE:TERM`, if the candidate leads.
     pub token: Option<String>,
     /// How long the candidate may act as the leader without another call, counted from **before** this
     /// one was sent. 0 if it does not lead.
     pub valid_for_ms: u64,
-    /// Who asked this candidate to give up the term that it led. It leads no longer: end its work and withdraw, and the
-    /// next one gets the lease at once.
+    /// Who asked this candidate to step down. It no longer leads: stop its work and withdraw it, and the next
+    /// candidate gets the lease at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<NodeId>,
-    /// Who is to lead next, if nobody leads since the last leader handed over. If it does not come, a later call leads.
+    /// Who leads next, after the last leader handed over. If it does not call in time, another candidate leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for: Option<NodeId>,
-    /// Which session of it: several candidates may have one id.
+    /// Its incarnation: several candidates may have the same id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for_incarnation: Option<Incarnation>,
-    /// The secret of the candidate, if the call registered it without one. It is told once: keep it, every further call
-    /// about the candidate needs it.
+    /// The secret of the candidate, if the call registered it without one. It is shown only once: keep it, because every further
+    /// call about the candidate needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
 }
@@ -148,53 +148,53 @@ pub struct Election {
     /// How long ago the leader was heard from, if the store can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_ago_ms: Option<u64>,
-    /// Who is to lead next, if nobody leads since the last leader handed over.
+    /// Who leads next, after the last leader handed over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for: Option<NodeId>,
-    /// Which session of it: several candidates may have one id.
+    /// Its incarnation: several candidates may have the same id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for_incarnation: Option<Incarnation>,
-    /// For how long at most from now on it is reserved, if the store can tell. Then anybody may lead.
+    /// How much longer the lease is reserved at most, if the store can tell. After that any candidate can lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for_ms: Option<u64>,
-    /// What the leader is asked, if it has not done it yet.
+    /// What the leader was asked to do, if it has not done it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<LeaderRequest>,
     /// The live candidates.
     #[serde(default)]
     pub candidates: Vec<Candidate>,
-    /// The secret of the candidate, if the call registered it without one. It is told once: keep it, every further call
-    /// about the candidate needs it.
+    /// The secret of the candidate, if the call registered it without one. It is shown only once: keep it, because every further
+    /// call about the candidate needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
 }
 
-/// What somebody asks of a leader.
+/// What a leader was asked to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeaderRequest {
-    /// What is asked.
+    /// What it was asked to do.
     pub kind: LeaderRequestKind,
-    /// Who asks.
+    /// Who asked.
     pub by: NodeId,
-    /// Who is to lead next, if it is to hand over.
+    /// Who leads next, if it was asked to hand over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<NodeId>,
-    /// The process of that one.
+    /// The incarnation of that candidate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_incarnation: Option<Incarnation>,
-    /// Whether the lease ends by itself. That of a program does that only calls now and then: its ttl after the request
-    /// others take it, and the one that is to lead next comes first.
+    /// Whether the lease ends without an answer. That is so for a program that only calls now and then: one ttl after the
+    /// request other candidates can take the lease, the chosen one first.
     #[serde(default)]
     pub lapses: bool,
-    /// How long that takes from now on at most, if the store can tell. A running candidate takes the lease then. One that only
-    /// calls does on a file store and SQLite; elsewhere it counts for itself, and takes it at a call a ttl or more after its
-    /// first one that came after the request.
+    /// How long until then at most, if the store can tell. A running candidate takes the lease then. So does one that only
+    /// calls, on a file store and SQLite. Elsewhere it takes the lease at its first call that comes at least a ttl after its
+    /// first call after the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lapses_in_ms: Option<u64>,
 }
 
-/// What is asked of a leader.
+/// What a leader can be asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]

@@ -29,8 +29,8 @@ pub struct EventsQuery {
     /// Only events of this name.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
-    /// Only of these kinds, separated by commas: `job`, `queue`, `schedule`, `leader`, `node`, `daemon`. Without it, the
-    /// first three. Events of the cluster begin with how things stand (`initial`).
+    /// Only of these kinds, separated by commas: `job`, `queue`, `schedule`, `leader`, `node`, `daemon`. The
+    /// default is the first three. Events of the last three kinds start with the current state (`initial`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kinds: Option<String>,
 }
@@ -73,7 +73,7 @@ pub struct Event {
     /// The schedule's next slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<u64>,
-    /// It says how things stood when the stream began, and may be long ago.
+    /// Part of the current state that a stream starts with; it may have happened long ago.
     #[serde(default, skip_serializing_if = "is_false")]
     pub initial: bool,
     /// The election that has a leader, or lost it: `tenure.queue` or `tenure.cluster`.

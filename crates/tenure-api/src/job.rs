@@ -21,7 +21,7 @@ pub const ATTEMPTS_DEFAULT: u32 = 20;
 /// The queue of a submission that names none.
 pub const QUEUE_DEFAULT: &str = "default";
 
-/// Where a job stands. A finished job never leaves its state, except by a retry by hand.
+/// The state of a job. A finished job keeps its state, unless it is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -34,9 +34,9 @@ pub enum State {
     Running,
     /// Finished: done.
     Completed,
-    /// Finished: given up on request.
+    /// Finished: cancelled on request.
     Cancelled,
-    /// Finished: every attempt failed. Kept, countable, and retried by hand.
+    /// Finished: every attempt failed. It is kept, and can be retried.
     Dead,
 }
 
@@ -238,14 +238,14 @@ pub struct Job {
     /// How long its claim lasts without a heartbeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u32>,
-    /// Its worker is to give it up.
+    /// Cancellation was requested; the worker has not ended the job yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel_requested: bool,
-    /// What its worker said last of how far it is; only while it runs.
+    /// The progress that its worker reported last; only while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Payload>,
-    /// The job was forgotten: of it only its id, queue, type, state, `changed_at` and result are left, so that its
-    /// submit can be sent again. All else is shown as if it had never been set.
+    /// The job was deleted: only its id, queue, type, state, `changed_at` and result are left, so that its submit can be
+    /// repeated. All other fields look as if they had never been set.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub remnant: bool,
 }

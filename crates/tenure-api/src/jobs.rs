@@ -1,4 +1,4 @@
-//! Jobs over HTTP: submitted, looked at, and run again by hand.
+//! Jobs over HTTP: submitted, looked at, and retried.
 
 use std::fmt;
 
@@ -122,8 +122,8 @@ pub struct JobsQuery {
     /// Of this type.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub job_type: Option<JobType>,
-    /// With this in their id, queue, type, keys, worker, error, payload or result, in lower or upper case. So many
-    /// jobs are looked at for one answer: it may be short, or empty, and still have a `next`.
+    /// With this text in their id, queue, type, keys, worker, error, payload or result, ignoring case. Each call searches
+    /// a limited number of jobs: the page may be short, or empty, and still have a `next`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(min_length = 1, max_length = 200))]
     pub search: Option<String>,

@@ -23,7 +23,7 @@ pub struct Problem {
     /// The HTTP status.
     #[serde(default)]
     pub status: u16,
-    /// What programs go by.
+    /// The code, for programs.
     pub code: Code,
     /// What happened this time.
     #[serde(default)]
@@ -141,33 +141,33 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The body is no JSON, or not of the right form.
+    /// The body is not valid JSON, or has the wrong shape.
     InvalidJson = "invalid_json", 400, "the body cannot be read";
-    /// A field has a value that cannot be.
+    /// A field has an invalid value.
     InvalidField = "invalid_field", 422, "a field has a wrong value";
     /// A field that does not exist.
     UnknownField = "unknown_field", 422, "unknown field";
-    /// There is no such thing, or no longer.
+    /// It does not exist, or was deleted.
     NotFound = "not_found", 404, "not found";
     /// The address exists, but not for this method.
     MethodNotAllowed = "method_not_allowed", 405, "method not allowed";
-    /// The body is not said to be JSON.
+    /// The body's content type is not JSON.
     UnsupportedMediaType = "unsupported_media_type", 415, "the body must be application/json";
-    /// The body is larger than the server takes.
+    /// The body is larger than the broker accepts.
     TooLarge = "too_large", 413, "the request is too large";
     /// No token, or a wrong one.
     Unauthorized = "unauthorized", 401, "a token is needed";
-    /// The token does not reach this far, or what is meant belongs to somebody else.
+    /// The token does not allow this, or the candidate belongs to another program.
     Forbidden = "forbidden", 403, "not allowed";
-    /// Something else stands under this name.
+    /// Something else has this name.
     Conflict = "conflict", 409, "the request conflicts with what exists";
-    /// The claim does not hold, or no longer. Nothing was done.
+    /// The claim is not valid, or no longer. Nothing was done.
     Lost = "lost", 409, "the claim is lost";
     /// The job's state does not allow it. Nothing was done.
     State = "state", 409, "the state of the job does not allow this";
     /// There are as many jobs, elections or candidates as are allowed. Nothing was done.
     Full = "full", 429, "a limit is reached";
-    /// More is asked than can be done. Nothing was done; try again later.
+    /// The broker has too much to do. Nothing was done; try again later.
     Overloaded = "overloaded", 429, "too many requests at once";
     /// Nobody leads right now. Nothing was done; try again soon.
     NoLeader = "no_leader", 503, "there is no leader";
@@ -177,7 +177,7 @@ codes! {
     StoreUnavailable = "store_unavailable", 503, "the store is unavailable";
     /// It took too long. It may have been done or not.
     Timeout = "timeout", 504, "the request took too long";
-    /// A mistake of the server.
+    /// An error in the broker.
     Internal = "internal", 500, "internal error";
 }
 

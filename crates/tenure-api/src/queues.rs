@@ -46,8 +46,8 @@ pub struct Queue {
     pub oldest_ready_at: Option<u64>,
 }
 
-/// `PATCH /v1/queues/{queue}`: what changes of a queue's limits. What is left out stays as it is; `null` takes a limit
-/// away. Whatever others change at the same time, each field is what was last said of it.
+/// `PATCH /v1/queues/{queue}`: change some limits of a queue. Fields that are left out stay as they are; `null` removes a
+/// limit. Calls that change different fields at the same time do not undo each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -101,15 +101,15 @@ pub struct Counts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QueueTime {
-    /// The queue's time, in milliseconds since 1970: what jobs, schedules and retention go by.
+    /// The queue's time, in milliseconds since 1970. Jobs, schedules and retention use it.
     pub now_ms: u64,
     /// What the wall clock of the broker's host shows.
     pub wall_ms: u64,
-    /// What the queue makes of that clock.
+    /// Whether the queue follows that clock.
     pub clock: ClockTrust,
 }
 
-/// What the queue makes of the wall clock of its broker's host.
+/// Whether the queue follows the wall clock of its broker's host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]

@@ -148,9 +148,8 @@ impl PartialSchema for ClaimCall {
         if let RefOr::T(Schema::Object(object)) = &mut schema {
             let ends = Ref::from_schema_name(Ends::name());
             object.properties.insert("ends".to_owned(), ends.into());
-            let description = "`POST /v1/jobs/claim`: what a worker would take, and the ends of earlier claims that it \
-                reports along with it. They are carried out before the claim, in the same commit; with any of them the \
-                claim does not wait.";
+            let description = "`POST /v1/jobs/claim`: what to claim, and the ends of earlier claims to report with it. \
+                The ends are carried out first, in the same commit. A claim with ends does not wait for jobs.";
             object.description = Some(description.to_owned());
         }
         schema

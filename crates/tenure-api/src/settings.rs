@@ -41,26 +41,26 @@ pub struct Settings {
     pub completed: Keep,
     /// How long cancelled jobs are kept. Default: a day, and the latest 100,000.
     pub cancelled: Keep,
-    /// How long dead jobs are kept. Default: for ever; what was not done does not vanish of itself.
+    /// How long dead jobs are kept. Default: for ever.
     pub dead: Keep,
-    /// The most jobs of all states together; further submits are refused until some are forgotten.
+    /// The maximum number of jobs in all states; more submits are refused until jobs are deleted.
     /// Default 10,000,000.
     pub jobs_max: u64,
     /// How long ids are remembered at least, whatever happens to their jobs.
     pub ids: KeepIds,
 }
 
-/// How long the id of a finished job is known at least, with its end and its result, if the job itself is dropped
-/// earlier: so long a submit may be sent again. Not counted in `jobs_max`.
+/// How long the id of a finished job is kept at least, with its final state and its result, if the job itself is deleted
+/// earlier. During that time a submit can be repeated. Not counted in `jobs_max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct KeepIds {
-    /// For this long after the job has finished. Default an hour. Make it longer than clients go on sending a submit
-    /// again; 0 drops an id with its job.
+    /// For this long after the job has finished. Default an hour. Make it longer than clients keep repeating a submit;
+    /// with 0, an id is deleted with its job.
     pub age_ms: u64,
-    /// How many bytes of memory all of them may take; beyond that the oldest go early. Default 512 MiB, which is
-    /// enough for about 2.7 million ids.
+    /// How much memory all ids may take, in bytes; beyond that the oldest are deleted early. Default 512 MiB, enough
+    /// for about 2.7 million ids.
     pub bytes_max: u64,
 }
 
@@ -102,8 +102,8 @@ impl Default for Settings {
     }
 }
 
-/// `PATCH /v1/settings`: what changes of the settings. What is left out stays as it is; what is named is replaced as a
-/// whole. Whatever others change at the same time, each field is what was last said of it.
+/// `PATCH /v1/settings`: change some settings. Fields that are left out stay as they are; a field that is named is
+/// replaced as a whole. Calls that change different fields at the same time do not undo each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -132,7 +132,7 @@ pub struct SettingsChange {
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Keep, required = false))]
     pub dead: Option<Keep>,
-    /// The most jobs of all states together.
+    /// The maximum number of jobs in all states.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

@@ -32,7 +32,9 @@ pub(crate) use elections::{
     Elect, History, InElection, InNamespace, OfElection, Resign, Run, Status, Transfer, Watch,
 };
 pub(crate) use import::{Import, ImportOsqueue};
-pub(crate) use job::{Cancel, Get, Job, JobFilter, JobOptions, List, Retry, StateName, Submit};
+pub(crate) use job::{
+    Cancel, Delete, Get, Job, JobFilter, JobOptions, List, NamedJobs, Retry, StateName, Submit,
+};
 pub(crate) use load::{Bench, Worker, Workload};
 pub(crate) use log::{Log, LogCommand, LogDiff, LogList, LogShow, LogVerify};
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
@@ -138,7 +140,7 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Inspect the log of a queue
     Log(Log),
-    /// Submit, show, cancel and retry jobs
+    /// Submit, show, cancel, retry and delete jobs
     #[command(subcommand)]
     Job(Job),
     /// List and pause queues, and set their limits

@@ -15,13 +15,18 @@ pub(crate) mod completions;
 pub(crate) mod daemons;
 pub(crate) mod drain;
 pub(crate) mod elect;
+#[cfg(target_os = "linux")]
 pub(crate) mod exec;
+#[cfg(target_os = "linux")]
 mod family;
 mod files;
+#[cfg(target_os = "linux")]
 pub(crate) mod guard;
+#[cfg(target_os = "linux")]
 mod guarded;
 pub(crate) mod history;
 pub(crate) mod import;
+#[cfg(target_os = "linux")]
 pub(crate) mod init;
 pub(crate) mod job;
 pub(crate) mod log;
@@ -36,6 +41,7 @@ mod remote_change;
 pub(crate) mod replaced;
 mod request;
 pub(crate) mod resign;
+#[cfg(target_os = "linux")]
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod serve;
@@ -44,8 +50,14 @@ pub(crate) mod store_check;
 mod timed;
 pub(crate) mod top;
 pub(crate) mod transfer;
+#[cfg(not(target_os = "linux"))]
+mod unguarded;
 pub(crate) mod watch;
+#[cfg(target_os = "linux")]
 pub(crate) mod worker;
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) use unguarded::{exec, guard, init, run, worker};
 
 use crate::args::{InElection, InNamespace};
 use crate::output::{self, Hinted};

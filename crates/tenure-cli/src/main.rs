@@ -4,6 +4,14 @@
 //! yes, 1 is no, 2 means that the answer could not be determined. A mistake on the command line is a 2 as well:
 //! a script that asks whether a bucket can be trusted must not take a mistyped flag for a no.
 
+#![cfg_attr(
+    not(target_os = "linux"),
+    allow(
+        dead_code,
+        reason = "what runs programs is for Linux, and its options are there all the same"
+    )
+)]
+
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::panic::AssertUnwindSafe;
@@ -25,7 +33,7 @@ mod times;
 use args::{Command, LogFormat, StoreCommand};
 
 /// The tests of this binary count allocations with one of their own.
-#[cfg(not(test))]
+#[cfg(all(not(test), target_os = "linux"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -70,6 +78,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         return commands::init::run(&command);
     }
     // Started by way of a link, as the child of process 1 is, it would be called `exe`.
+    #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_name(c"tenure");
     // A long-running process must not wait for the reader of its stderr.
     if runs_programs || matches!(command, Command::Serve(_)) {

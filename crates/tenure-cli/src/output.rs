@@ -9,6 +9,8 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::{stderr, times};
 
@@ -50,6 +52,44 @@ impl Data {
         match self.failed {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
             _ => Ok(()),
+        }
+    }
+}
+
+/// A line on the terminal that says how far long work has come; on anything but a terminal, nothing.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    is_shown: bool,
+    last: Mutex<Option<Instant>>,
+}
+
+impl Progress {
+    /// How often the line may change.
+    const EVERY: Duration = Duration::from_millis(100);
+
+    pub(crate) fn new() -> Self {
+        Self {
+            is_shown: io::stderr().is_terminal(),
+            last: Mutex::new(None),
+        }
+    }
+
+    /// Shows another line, unless the last one is new. It has to fit on one line of any terminal.
+    pub(crate) fn show(&self, line: impl FnOnce() -> String) {
+        if !self.is_shown {
+            return;
+        }
+        let now = Instant::now();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|last| now - last >= Self::EVERY) {
+            *last = Some(now);
+            raw_to_stderr(&format!("\r\x1b[2K{}", line()));
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        if self.is_shown {
+            raw_to_stderr("\r\x1b[2K");
         }
     }
 }

@@ -7,7 +7,7 @@
 //! use tenure_client::{Client, NewJob};
 //!
 //! # async fn example() -> Result<(), tenure_client::Error> {
-//! // Any of the nodes; the others are tried when one does not answer.
+//! // Any of the brokers; if one does not answer, the client tries the others.
 //! let client = Client::new(["http://10.0.0.1:8080", "http://10.0.0.2:8080"])?;
 //! let mail = serde_json::json!({"to": "you@example.com"});
 //! let job = client.submit(NewJob::new("mail", &mail).queue("bulk")).await?;
@@ -29,11 +29,11 @@
 //!
 //! async fn send(job: Job<Mail>) -> Result<(), Failure> {
 //!     if !job.payload.to.contains('@') {
-//!         return Err(Failure::permanent("that is no address"));
+//!         return Err(Failure::permanent("not an address"));
 //!     }
 //!     tokio::select! {
 //!         () = tokio::time::sleep(Duration::from_secs(1)) => Ok(()),
-//!         _ = job.cancelled() => Err("given up".into()),
+//!         _ = job.cancelled() => Err("cancelled".into()),
 //!     }
 //! }
 //!
@@ -50,22 +50,22 @@
 //!
 //! A handler runs in a span of `tracing` called `job`. With the feature `opentelemetry` a job carries the span that
 //! it was submitted in (W3C Trace Context), and the handler's span is its child: one trace from the submit to the
-//! work, whatever lies between. Without it, [`NewJob::traceparent`] and `job.traceparent` do the same by hand.
+//! work, whatever lies between. Without it, use [`NewJob::traceparent`] and `job.traceparent`.
 //!
 //! # What is guaranteed
 //!
-//! - **One leader is followed through failovers.** Every node forwards to the leader, so any that answers
-//!   will do. A call goes on from node to node, with growing waits, until its deadline.
-//! - **A call that is sent again does its work once.** Jobs get their id here before the first try; the end
-//!   of a claim that was sent before is recognised by reading the job back (see [`Client::complete`] and
+//! - **Calls survive failovers.** Every broker forwards to the leader, so any broker that answers
+//!   will do. A call is tried at one broker after the other, with growing waits, until its deadline.
+//! - **A call that is sent twice does its work once.** Jobs get their id before the first attempt; a repeated end
+//!   of a claim is recognised by reading the job back (see [`Client::complete`] and
 //!   [`Client::fail`]).
-//! - **What is not known is not guessed.** [`Error::Unavailable`] means that nothing was done,
+//! - **Unknown outcomes are reported as unknown.** [`Error::Unavailable`] means that nothing was done,
 //!   [`Error::Unknown`] that it may have been.
 //!
 //! # What is not
 //!
-//! Exactly-once execution. A worker that dies, or that the broker has not heard from for a whole lease, is
-//! followed by another attempt, so handlers are to be idempotent.
+//! Exactly-once execution. If a worker dies, or the broker does not hear from it for a whole lease, the job runs
+//! again. So write handlers that are idempotent.
 
 mod claims;
 mod client;

@@ -9,8 +9,8 @@
 //! tokio = { version = "1", features = ["full"] }
 //! ```
 //!
-//! A [`Node`] is this process's session in a namespace of a store: one heartbeat, on a thread and connection of its own,
-//! for everything below.
+//! A [`Node`] is this process's session in a namespace of a store: one heartbeat for everything below,
+//! with its own thread and connection.
 //!
 //! # Elections
 //!
@@ -34,9 +34,9 @@
 //! # }
 //! ```
 //!
-//! [`Election::lead`] does that again for every term. A process can be paused between the check and the act, so pass
-//! [`Leadership::token`] to whatever you write to: a [`Receiver`] refuses an older one. Without a node that keeps a
-//! session, for programs that run once and end, there is [`OneShot`].
+//! [`Election::lead`] does this again for every term. A process can be paused between the check and the act, so pass
+//! [`Leadership::token`] to everything you write to: a [`Receiver`] refuses an older token. Programs that run once and
+//! exit use [`OneShot`], which needs no node.
 //!
 //! # Daemons
 //!
@@ -62,7 +62,7 @@
 //! let node = Node::start(NodeOptions::new("memory:", "demo")).await?;
 //! let cluster = node.cluster(Options::default()).await?;
 //! cluster.register(daemon("indexer", index), Definition::shards(12))?;
-//! // ...until this process is told to end. Then its shards are drained, and go to other nodes:
+//! // ...until this process has to stop. Then its shards stop here and start on other nodes:
 //! node.shutdown().await;
 //! # Ok(())
 //! # }
@@ -70,7 +70,7 @@
 //!
 //! # The queue
 //!
-//! Every process opens the [`queue`], and the one that leads serves it. What was acknowledged is in the store.
+//! Every process opens the [`queue`], and the leader serves it. What was acknowledged is in the store.
 //!
 //! ```
 //! use std::time::Duration;
@@ -99,13 +99,13 @@
 //! # }
 //! ```
 //!
-//! Workers with heartbeats, typed payloads and retries are in `tenure-client`; jobs that commit with a SQL transaction of
-//! your own are in `outbox`, with one of the database features.
+//! Workers with heartbeats, typed payloads and retries are in `tenure-client`; jobs that commit with your own SQL
+//! transaction are in `outbox`, which needs one of the database features.
 //!
-//! # Tests of your own code
+//! # Testing your code
 //!
-//! [`testing`] has a store that fails, processes that stop, and time that passes when you say so: what a leader does that
-//! was paused for a minute, in a unit test that takes milliseconds.
+//! [`testing`] has a store that fails, processes that pause, and a clock that you control: test a leader that was
+//! paused for a minute, in milliseconds.
 //!
 //! ```
 //! use tenure::testing::Scene;

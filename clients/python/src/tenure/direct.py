@@ -12,12 +12,12 @@ What is guaranteed
     seen to stand for its whole ttl on one clock that cannot be set. What a call saw it notes in its own session, for a
     later call of the same candidate on the same host. SQLite tells how old a version is, among processes of one host.
 
-    Each write is one conditional statement that is committed by itself. If its answer is lost, it is read back.
+    Each write is one conditional statement in its own transaction. If the answer is lost, the row is read back.
 
 What is not
     A program that is paused between asking and acting acts late: fence what it writes (:func:`tenure.fence`). Two programs
     that call :meth:`DatabaseElection.elect` under one name are one candidate, as with ``tenure elect``;
-    :meth:`DatabaseElection.leading` makes a candidate of its own each time.
+    :meth:`DatabaseElection.leading` is a new candidate each time.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class DatabaseElection(Candidacy):
     def leading(self, timeout: Optional[float] = None) -> Iterator[Leadership]:
         """Waits until this program leads, keeps the leadership while the block runs, and releases it at the end.
 
-        Each of these blocks is a candidate of its own: two programs under one name exclude each other. Raises
+        Each of these blocks is a separate candidate: two programs with the same name exclude each other. Raises
         ``TimeoutError`` if another leads for ``timeout`` seconds.
         """
         if self._private is None:

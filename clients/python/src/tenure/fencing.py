@@ -57,7 +57,7 @@ def fence(
 
     * :class:`EffectsDone` if an earlier attempt has committed them: complete the job.
     * :class:`Lost` if a later claim of the job was seen, :class:`NotLeading` if a later term was: drop the work.
-    * :class:`NoTransaction` if the connection commits each statement by itself.
+    * :class:`NoTransaction` if the connection is in autocommit mode.
 
     ``namespace`` is that of the brokers, and only matters for a leadership.
 

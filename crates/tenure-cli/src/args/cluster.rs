@@ -10,8 +10,8 @@ use crate::times::parse_duration;
 
 const NODES_AFTER: &str = "\
 A node is a process that takes part: `tenure run`, `tenure serve`, or your own program. LOAD is the
-sum of the weights of its shards, and its capacity if it has one. With --server a broker is asked,
-which does not tell of silence: a node is alive until it is evicted.
+sum of the weights of its shards, and its capacity if it has one. With --server a broker is asked;
+it shows a node as alive until it is evicted, even if the node has been silent for a while.
 
 Examples:
   tenure nodes
@@ -25,8 +25,9 @@ Exit codes:
 const DAEMONS_AFTER: &str = "\
 NODE is where the leader has placed a shard, and STATE is what that node reports. Generations only
 grow: send them to everything that can refuse an older one. A shard that has failed more than once
-is failing, with how often and how it failed last, until it has run for a minute. With --server a
-broker is asked, and STATE is what the leader wants, or failed if the node reports that.
+is `failing` until it has run for a minute; the number of failures and the last error are shown.
+With --server a broker is asked, and STATE is what the leader wants, or failed if the node reports
+that.
 
 Examples:
   tenure daemons
@@ -36,9 +37,9 @@ Exit codes:
   0 every shard runs    1 one does not, or there are none    2 could not determine";
 
 const PLAN_AFTER: &str = "\
-Prints one line per decision, with its reason. Only the leader knows its timeouts and where work
-has failed: this is what it would do without them. After assignments were lost it says for how long
-at most nothing is placed.
+Prints one line per decision, with its reason. It cannot know what only the leader knows: its
+timeouts, and where work has failed. If assignments were lost, it says how long at most the leader
+waits before it assigns shards again.
 
 Examples:
   tenure plan
@@ -221,7 +222,7 @@ pub(crate) struct AsDaemon {
     )]
     pub(crate) acknowledge_timeout: Option<Duration>,
 
-    /// How long a node has to stop a shard, while this node assigns them [default: 40s, or as --kill-after asks for]
+    /// How long a node has to stop a shard, while this node assigns them [default: 40s, or longer if --kill-after needs it]
     #[arg(
         long,
         help_heading = DAEMON_HEADING,

@@ -14,31 +14,33 @@ TENURE_TERM, TENURE_TOKEN (send it to everything that can refuse an older leader
 TENURE_NAMESPACE and TENURE_ELECTION. Its standard input is empty.
 
 When leadership ends, CMD and its process group get SIGTERM, and SIGKILL before another node can
-lead. So does everything that CMD has started, even if the tenure process is killed or stopped: a
-guard process beside it sees to that. If both are killed or stopped together, or the guard is killed
-while tenure is stopped, what CMD has started may live on. Nor does this cover what others start for
-CMD: cron, systemd, a container engine. CMD must not put itself into the background: when it exits,
-everything that it has started is killed.
+lead. So does everything that CMD has started. A guard process makes sure of this even if tenure
+itself is killed or stopped. There are two gaps. If tenure and the guard are killed or stopped
+together, or the guard is killed while tenure is stopped, what CMD has started may keep running. And
+the guard cannot stop what cron, systemd or a container engine has started for CMD.
 
-If tenure may not kill a process of CMD because it runs as another user (sudo), tenure says so,
-keeps the lease or shard until it ends, and shows it in `tenure status` or `tenure daemons`. It
-cannot keep what it loses: if tenure is killed, or cannot reach the store for a --ttl, another node
-starts CMD beside that process. tenure then starts nothing before the process has ended, is no
-candidate until then, and `tenure status` still shows the process.
+CMD must not put itself into the background: when it exits, everything that it has started is
+killed.
 
-When CMD exits on its own it is started again, after a longer wait each time. After 5 failures in a
-row, another node gets its turn. SIGTERM and SIGINT are passed on to CMD and its group, and tenure
-exits when CMD has; a second signal kills CMD. If a process of CMD may not be killed, that signal
-ends tenure and leaves the process running: another node starts CMD beside it after a --ttl. SIGHUP,
+If tenure may not kill a process of CMD because it runs as another user (sudo), it says so and keeps
+the lease or shard until that process ends. `tenure status` or `tenure daemons` shows it. If tenure
+is killed, or cannot reach the store for a --ttl, it loses the lease all the same, and another node
+starts CMD while that process still runs. Until it ends, this tenure starts nothing and is not a
+candidate.
+
+When CMD exits, it is started again, after a longer wait each time. After 5 failures in a row,
+another node gets its turn. SIGTERM and SIGINT are passed on to CMD and its group, and tenure exits
+when CMD has exited; a second signal kills CMD. If a process of CMD may not be killed, the second
+signal ends tenure and leaves that process running: after a --ttl another node starts CMD. SIGHUP,
 SIGUSR1 and SIGUSR2 are passed on to CMD while it runs. When the terminal is closed, tenure stops as
-after SIGTERM; with nohup it does not.
+after SIGTERM, unless it was started with nohup.
 
 With --daemon, CMD runs once for each shard, on the nodes that the leader of the cluster chooses:
 start the same command on every host. The environment of CMD then has TENURE_DAEMON, TENURE_SHARD
 (from 0), TENURE_SHARDS (the same for every running shard: when it changes, all shards end before
 the first one starts again), TENURE_GENERATION (it only grows; send it to everything that can refuse
-an older one), TENURE_NODE and TENURE_NAMESPACE. A CMD that exits on its own counts as failed, and
-is started again, here or on another node.
+an older one), TENURE_NODE and TENURE_NAMESPACE. If CMD exits without being asked to, that counts as
+a failure, and it is started again, here or on another node.
 
 Examples:
   tenure run -- ./reports --every 5m
@@ -65,12 +67,12 @@ When a leader is asked to resign or to hand over, its next call says that it no 
 
 Exit codes:
   0 this node leads, or has released
-  1 another node leads or is to lead; with --release: not that term, or not by this command
+  1 another node leads, or leads next; with --release: not that term, or not by this command
   2 could not determine";
 
 const STATUS_AFTER: &str = "\
-With --server a broker is asked, which needs no access to the store. It does not tell priorities,
-pending requests and troubles, and shows at most 20 elections.
+With --server a broker is asked, so this host needs no access to the store. A broker does not show
+priorities, pending requests and problems, and shows at most 20 elections.
 
 Examples:
   tenure status
@@ -102,8 +104,7 @@ Exit codes:
 const RESIGN_AFTER: &str = "\
 The leader first stops its work, then leaves the next term to others. If there is no other
 candidate, it leads again after a while. If nobody leads because the lease is reserved after a
-transfer, this ends the reservation. With --server a broker is asked, which knows only the queue's
-election.
+transfer, this ends the reservation. With --server, this works for the queue's election only.
 
 Examples:
   tenure resign
@@ -116,9 +117,9 @@ Exit codes:
 const TRANSFER_AFTER: &str = "\
 The lease is reserved for NODE, for its ttl and at most 30s: until then no other node can take it.
 `tenure status` lists the candidates. A candidate that calls `tenure elect` or the HTTP interface
-leads when it calls next; nobody leads until then. When nobody leads because the lease is reserved,
-this reserves it for NODE instead, and `tenure resign` ends the reservation. With --server a broker
-is asked, which knows only the queue's election.
+leads when it calls next; nobody leads until then. If the lease is already reserved, this reserves
+it for NODE instead, and `tenure resign` ends the reservation. With --server, this works for the
+queue's election only.
 
 Examples:
   tenure transfer web-2
@@ -130,9 +131,9 @@ Exit codes:
   1 nobody leads, NODE is not a candidate, or not in time    2 error";
 
 const HISTORY_AFTER: &str = "\
-A lease keeps its last 20 terms. Times come from the clocks of the nodes that wrote them; how long
-something lasted is measured by one clock, and `-` if nobody did. With --server a broker is asked,
-which tells the terms of the queue's election only.
+A lease keeps its last 20 terms. Times come from the clocks of the nodes that wrote them. Durations
+are measured by one clock; `-` means that no node measured it. With --server, this shows the queue's
+election only.
 
 Examples:
   tenure history
@@ -310,7 +311,7 @@ pub(crate) struct Watch {
     #[command(flatten)]
     pub(crate) broker: OrServer,
 
-    /// With --server: what to tell of, from job, queue, schedule, leader, node, daemon
+    /// With --server: which events to print, of job, queue, schedule, leader, node, daemon
     #[arg(
         long,
         value_name = "KINDS",

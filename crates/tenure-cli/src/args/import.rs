@@ -5,13 +5,13 @@ use clap::{Args, Subcommand};
 use super::AtServer;
 
 const OSQUEUE_AFTER: &str = "\
-Reads queue.json, and submits every job in it to a broker of Tenure. Ids, order, payloads, types and
-the attempts that are left stay. A job that a worker of osqueue had is held back for 30 s, until
-that worker has lost it there, too. What is in the bucket is not changed.
+Reads queue.json, and submits every job in it to a broker. Ids, order, payloads, types and remaining
+attempts are kept. A job that an osqueue worker was running is held back for 30 s, until that worker
+has lost it. The bucket is not changed.
 
-Stop osqueue's broker first: the import looks at the file for a few seconds, and refuses one that
-still changes. If the import is interrupted, run it again: jobs that are there already are not
-added twice, for as long as Tenure knows their ids (an hour after they have finished, at least).
+Stop osqueue's broker first: the import watches the file for a few seconds, and refuses it if it
+changes. If the import is interrupted, run it again: no job is added twice, as long as Tenure knows
+its id (at least an hour after the job has finished).
 
 Examples:
   tenure import osqueue s3://my-queue-bucket/osqueue

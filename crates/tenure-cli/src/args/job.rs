@@ -47,13 +47,25 @@ Exit codes:
   0 listed, even if there are none    2 could not determine";
 
 const CANCEL_AFTER: &str = "\
-A running job is only marked: its worker learns of it with its next heartbeat.
+A running job is only marked; its worker stops it at its next heartbeat.
 
 Examples:
   tenure job cancel report-2026-02
 
 Exit codes:
   0 all are cancelled    1 some could not be cancelled    2 could not determine";
+
+const DELETE_AFTER: &str = "\
+Only jobs that are completed, cancelled or dead can be deleted, with their payloads and results. The
+id of a job that finished less than an hour ago is kept until then, so that a repeated submit does
+not run it again.
+
+Examples:
+  tenure job delete report-2026-02
+  tenure job list --state dead --json | jq -r '.jobs[].id' | xargs tenure job delete
+
+Exit codes:
+  0 all are deleted    1 some could not be deleted    2 could not determine";
 
 const RETRY_AFTER: &str = "\
 Dead and cancelled jobs run again from their first attempt. Scheduled jobs run now.
@@ -79,6 +91,8 @@ pub(crate) enum Job {
     Cancel(Cancel),
     /// Run dead or cancelled jobs again
     Retry(Retry),
+    /// Delete finished jobs
+    Delete(Delete),
 }
 
 /// What a job is made of, besides its type and payload.
@@ -254,10 +268,9 @@ pub(crate) struct List {
     pub(crate) server: AtServer,
 }
 
-/// `tenure job cancel`
+/// Some jobs by their ids.
 #[derive(Debug, Args)]
-#[command(after_help = CANCEL_AFTER)]
-pub(crate) struct Cancel {
+pub(crate) struct NamedJobs {
     /// The jobs
     #[arg(value_name = "ID", required = true)]
     pub(crate) ids: Vec<String>,
@@ -268,6 +281,22 @@ pub(crate) struct Cancel {
 
     #[command(flatten)]
     pub(crate) server: AtServer,
+}
+
+/// `tenure job cancel`
+#[derive(Debug, Args)]
+#[command(after_help = CANCEL_AFTER)]
+pub(crate) struct Cancel {
+    #[command(flatten)]
+    pub(crate) jobs: NamedJobs,
+}
+
+/// `tenure job delete`
+#[derive(Debug, Args)]
+#[command(after_help = DELETE_AFTER)]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    pub(crate) jobs: NamedJobs,
 }
 
 /// `tenure job retry`

@@ -19,22 +19,24 @@ is JSON of at most 16 KiB; otherwise there is no result. Any other exit code fai
 the last lines of standard error are kept with the job. Standard error is shown, standard output is
 not.
 
-When a job is cancelled, the program and its process group get SIGTERM, and SIGKILL after
---kill-after; so does everything that the program has started. If no heartbeat gets through, or the
-worker itself is stopped (SIGSTOP), they get SIGTERM when a sixth of the lease is left, and SIGKILL
-just before it ends, when another worker may be given the job. If the claim is lost before that,
-they are killed at once. On SIGTERM, SIGINT or SIGHUP the worker claims no more jobs and lets
-programs finish for up to --drain; then it stops them and hands their jobs back. A second signal
-hands them back at once. If the worker is killed, its programs are killed too. A program must not
-put itself into the background: when it exits, everything that it has started is killed. The worker
-may not be able to kill a process that runs as another user (sudo). It then says so, shows it as the
-job's progress, and ends the job's claim only after that process has ended. A third signal ends the
-worker anyway; the job runs again after its lease, beside that process.
+When a job is cancelled, the program gets SIGTERM, and SIGKILL after --kill-after; so does
+everything that it has started. If no heartbeat gets through, or the worker itself is stopped
+(SIGSTOP), they get SIGTERM when a sixth of the lease is left, and SIGKILL just before it ends,
+because another worker may get the job then. If the claim is lost earlier, they are killed at once.
+If the worker is killed, its programs are killed too. A program must not put itself into the
+background: when it exits, everything that it has started is killed.
+
+On SIGTERM, SIGINT or SIGHUP the worker claims no more jobs and lets programs finish for up to
+--drain; then it stops them and hands their jobs back. A second signal hands them back at once.
+
+The worker may not be able to kill a process that runs as another user (sudo). It then says so,
+shows it as the job's progress, and ends the job's claim only after that process has ended. A third
+signal ends the worker anyway; after its lease the job runs again, even if that process still runs.
 
 A cancelled job stays claimed until its program has ended: the next job of its group, or with its
-unique key, waits for that. A job whose program cannot be started for want of files, processes or
-memory is handed back, which costs it no attempt; the worker then claims fewer jobs for a while. If
---concurrency programs do not fit into the limit of open files, fewer run at once.
+unique key, waits for that. If a program cannot be started because the host is out of files,
+processes or memory, its job is handed back and loses no attempt; the worker then claims fewer jobs
+for a while. If the limit of open files is too low for --concurrency programs, fewer run at once.
 
 Examples:
   tenure worker --type mail --exec './send-mail'

@@ -36,9 +36,9 @@ Exit codes:
   0 shown    2 not found, or cannot be read";
 
 const DIFF_AFTER: &str = "\
-A and B are log indexes, or names of snapshots. Shows which jobs are new, gone or different in B, and
-the same for queues, schedules and settings. For two snapshots it reads only those. Otherwise it
-rebuilds the state at both indexes, which works as far back as the log is still stored.
+A and B are log indexes, or names of snapshots. Shows which jobs are new, gone or different in B,
+and the same for queues, schedules and settings. For two snapshots it reads only those. Otherwise it
+rebuilds the state at both indexes, as far back as the log is stored.
 
 Examples:
   tenure log diff 7 12

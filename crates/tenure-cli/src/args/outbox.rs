@@ -211,11 +211,11 @@ pub(crate) struct PurgeRows {
     #[arg(long, group = "which")]
     pub(crate) all: bool,
 
-    /// Delete rows that died longer ago than this: 12h, 30d
+    /// Delete rows that have been dead for longer than this: 12h, 30d
     #[arg(long, value_name = "TIME", group = "which", value_parser = parse_duration)]
     pub(crate) older_than: Option<Duration>,
 
-    /// Delete what is known of claims last seen longer ago than this
+    /// Delete records of claims that were last seen longer ago than this
     #[arg(long, value_name = "TIME", group = "which", value_parser = parse_duration)]
     pub(crate) claims_older_than: Option<Duration>,
 }

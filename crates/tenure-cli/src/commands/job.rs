@@ -1,4 +1,4 @@
-//! `tenure job`: jobs as they are submitted, shown and changed by hand.
+//! `tenure job`: submit, show and change jobs.
 
 use std::process::ExitCode;
 
@@ -22,6 +22,7 @@ pub(crate) async fn run(verb: Job) -> anyhow::Result<ExitCode> {
         Job::List(arguments) => list::run(arguments).await,
         Job::Cancel(arguments) => cancel::run(arguments).await,
         Job::Retry(arguments) => retry::run(arguments).await,
+        Job::Delete(arguments) => cancel::delete(arguments).await,
     }
 }
 

@@ -40,6 +40,12 @@ enum Out<'a> {
     Shared(BorrowedFd<'a>),
 }
 
+/// A reader that has gone is an error, not a signal. Elsewhere the signal is ignored, as in every Rust program.
+#[cfg(target_os = "linux")]
+const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+#[cfg(not(target_os = "linux"))]
+const SEND: SendFlags = SendFlags::DONTWAIT;
+
 impl<'a> Out<'a> {
     fn of(file: BorrowedFd<'a>) -> Self {
         match fstat(file).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
@@ -57,7 +63,7 @@ impl<'a> Out<'a> {
         match self {
             Self::File(file) => rustix::io::write(file, text),
             Self::Own(file) => rustix::io::write(file, text),
-            Self::Socket(file) => send(file, text, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+            Self::Socket(file) => send(file, text, SEND),
             Self::Shared(_) if !self.wait(Instant::now()) => Err(Errno::AGAIN),
             Self::Shared(file) => rustix::io::write(file, &text[..text.len().min(PIECE_BYTES)]),
         }

@@ -166,6 +166,15 @@ fn a_server_that_says_no_is_an_answer() {
         "",
     );
     scene.check(
+        &["job", "delete", "a", "b"],
+        1,
+        "a  refused: the job is ready, which does not allow this\n\
+         b  refused: there is no job b, or it was deleted\n",
+        "",
+    );
+    scene.check(&["job", "cancel", "a"], 0, "a  cancelled\n", "");
+    scene.check(&["job", "delete", "a"], 0, "a  deleted\n", "");
+    scene.check(
         &["job", "retry", "--state", "dead"],
         0,
         "",

@@ -138,7 +138,7 @@ fn submit(id: &str) -> Value {
 }
 
 /// Two terms: a and b are submitted, then a is claimed and c is submitted.
-fn two_terms(scene: &Scene) {
+pub(crate) fn two_terms(scene: &Scene) {
     in_runtime(async {
         let (mut log, jobs) = take_over(scene, 1, Config::default()).await;
         let records = [record(60, &submit("a")), record(61, &submit("b"))];

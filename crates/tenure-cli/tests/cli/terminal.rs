@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::process::Command;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -10,17 +11,23 @@ use crate::support::tenure;
 
 /// Runs a quick check on a terminal of its own and returns everything the terminal got.
 fn on_terminal(environment: &[(&str, &str)]) -> String {
+    let mut command = tenure(&["store", "check", "memory:", "--quick"]);
+    command.envs(environment.iter().copied());
+    run_on_terminal(command)
+}
+
+fn run_on_terminal(mut command: Command) -> String {
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
     unlockpt(&controller).unwrap();
     let name = ptsname(&controller, Vec::new()).unwrap();
     let terminal = rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
 
+    if !command.get_envs().any(|(name, _)| name == "TERM") {
+        command.env("TERM", "xterm");
+    }
     let mut child = {
-        let mut command = tenure(&["store", "check", "memory:", "--quick"]);
         command
-            .env("TERM", "xterm")
-            .envs(environment.iter().copied())
             .stdout(File::from(terminal.try_clone().unwrap()))
             .stderr(File::from(terminal));
         command.spawn().unwrap()
@@ -48,6 +55,21 @@ fn a_terminal_gets_colours_and_progress() {
         "{seen}"
     );
     assert!(seen.contains("\x1b[1mhint:\x1b[0m this store"), "{seen}");
+}
+
+#[test]
+fn a_log_that_is_verified_on_a_terminal_tells_how_far_it_has_come() {
+    let scene = crate::run::Scene::new();
+    crate::log::two_terms(&scene);
+    let seen = run_on_terminal(scene.tenure(&["log", "verify"]));
+    assert!(
+        seen.starts_with("\r\x1b[2Kreading: 0 records so far, 0 MiB"),
+        "{seen:?}"
+    );
+    assert!(
+        seen.contains("\r\x1b[2K\x1b[32mintact\x1b[0m: "),
+        "{seen:?}"
+    );
 }
 
 #[test]

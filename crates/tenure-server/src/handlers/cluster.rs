@@ -42,7 +42,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>) -> Result<Response, Proble
 
 /// What the leader of the daemons would do now, and why
 ///
-/// As far as the store tells: timeouts, and where work has failed, are known to the leader alone.
+/// This is what the store shows. Only the leader knows its timeouts and where work has failed.
 #[utoipa::path(get, path = "/v1/cluster/plan", operation_id = "plan", tag = "cluster",
     responses((status = 200, description = "What would be done; nothing if all is in place", body = Plan),
         (status = 429, description = "Too many calls wait", body = ProblemBody),
@@ -134,11 +134,11 @@ pub(crate) async fn transfer(
 
 /// Keep a node free of daemons
 ///
-/// Its daemons move to other nodes, a few at a time. It gets no others, even if it is not there yet or starts again, until it
+/// Its daemons move to other nodes, a few at a time. It gets no others until it
 /// is undrained.
 #[utoipa::path(post, path = "/v1/nodes/{node}/drain", operation_id = "drain_node", tag = "cluster",
     params(("node" = NodeId, Path, description = "The node")),
-    responses((status = 204, description = "The node is to be kept free"),
+    responses((status = 204, description = "The node gets no daemons from now on"),
         (status = 422, description = "The name is not valid", body = ProblemBody)))]
 pub(crate) async fn drain(
     State(app): State<Arc<App>>,

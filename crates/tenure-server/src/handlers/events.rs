@@ -44,8 +44,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Follow events
 ///
-/// A client that comes back sends the id of the last event that it saw in the header `Last-Event-ID`, and goes on where it
-/// was, or is told `reset`.
+/// A client that reconnects sends the id of the last event that it saw in the header `Last-Event-ID`. It continues there,
+/// or gets a `reset`.
 #[utoipa::path(get, path = "/v1/events", tag = "jobs", params(EventsQuery), responses(
     (status = 200, description = "Server-sent events, each named after what happened; the data is an Event",
         body = Event, content_type = "text/event-stream"),

@@ -75,7 +75,7 @@ pub(crate) async fn healthz() -> Response {
 
 /// Whether this broker can answer calls
 #[utoipa::path(get, path = "/readyz", tag = "operations", responses(
-    (status = 200, description = "Calls can be answered: this broker serves, or the leader says that it does", body = Readiness),
+    (status = 200, description = "Calls can be answered: this broker leads, or has confirmed that the leader serves", body = Readiness),
     (status = 503, description = "Calls cannot be answered", body = Readiness)))]
 pub(crate) async fn readyz(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     // A standby that asks whether to forward here asks about this server alone.

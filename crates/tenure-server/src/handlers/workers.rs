@@ -1,4 +1,4 @@
-//! Who works, and on what: from the claims, since workers say nothing else of themselves.
+//! The workers and their jobs, known from their claims.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const PAGES_MAX: usize = 20;
 /// The most jobs that are shown of one worker.
 const JOBS_OF_ONE_MAX: usize = 100;
 
-/// Who works, and on what
+/// The workers, and the jobs that they run
 ///
 /// Workers are known by their claims: listed are those that run a job or wait for one.
 #[utoipa::path(get, path = "/v1/workers", tag = "jobs", responses(

@@ -267,7 +267,7 @@ impl StateCollector {
         );
         writing.counters(
             "tenure_cluster_shard_events",
-            "What became of the shards that this node was given",
+            "Events of shards on this node, by kind",
             shards,
         )?;
         let nodes = [

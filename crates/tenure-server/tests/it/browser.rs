@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use crate::support::{Broker, config, store_in, until};
 
 mod driver;
+mod pictures;
 mod processes;
 mod sections;
 mod soak;
@@ -517,7 +518,9 @@ async fn pictures_are_taken() {
                 browser
                     .until("return document.querySelector('main').innerText.length > 60")
                     .await;
-                browser.picture(&format!("{name}-{colours}-{width}")).await;
+                browser
+                    .picture(&format!("{name}-{colours}-{width}.png"))
+                    .await;
                 let wide = "return document.documentElement.scrollWidth > innerWidth";
                 assert_eq!(browser.run(wide).await, json!(false), "{name} at {width}");
                 // On a phone a table may be moved sideways; on a desk it fits.

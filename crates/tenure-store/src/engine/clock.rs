@@ -17,6 +17,7 @@ use std::time::Duration;
 /// The clock of this host, from its start on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     boot: u128,
 }
 

@@ -1,23 +1,58 @@
-//! `tenure job cancel`: one call per job, since each has its own answer.
+//! `tenure job cancel` and `tenure job delete`: one call per job, since each has its own answer.
 
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tenure_client::{Client, Error, JobId, State, api};
+use tenure_client::{Client, Error, JobId, State};
 
 use crate::EXIT_NO;
-use crate::args::Cancel;
+use crate::args::{Cancel, Delete, NamedJobs};
 use crate::commands::at_server::{ask, document, write};
 use crate::output::{printable, table};
 
 pub(crate) async fn run(arguments: Cancel) -> anyhow::Result<ExitCode> {
+    let cancel = async |client: &Client, id: &JobId| {
+        let job = client.cancel(id).await?;
+        Ok(match job.state {
+            State::Cancelled => "cancelled",
+            _ => "requested",
+        })
+    };
+    each(arguments.jobs, cancel).await
+}
+
+/// `tenure job delete`
+pub(crate) async fn delete(arguments: Delete) -> anyhow::Result<ExitCode> {
+    let delete = async |client: &Client, id: &JobId| {
+        client.forget(id).await?;
+        Ok("deleted")
+    };
+    each(arguments.jobs, delete).await
+}
+
+/// Changes one job after the other, and says what came of each: a word for its status, or why it was refused.
+async fn each(
+    arguments: NamedJobs,
+    change: impl AsyncFn(&Client, &JobId) -> Result<&'static str, Error>,
+) -> anyhow::Result<ExitCode> {
     let ids = arguments
         .ids
         .iter()
         .map(JobId::new)
         .collect::<Result<Vec<JobId>, _>>()?;
     ask(&arguments.server, async |client| {
-        let changed = each(&client, &ids).await?;
+        let mut changed = Vec::new();
+        for id in &ids {
+            let (status, why) = match change(&client, id).await {
+                Ok(status) => (status, None),
+                Err(error @ (Error::NotFound(_) | Error::State(_))) => {
+                    ("refused", Some(error.to_string()))
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let id = id.clone();
+            changed.push(Changed { id, status, why });
+        }
         let is_refused = changed.iter().any(|one| one.status == "refused");
         write(&if arguments.json {
             document(&Document { jobs: &changed })?
@@ -33,22 +68,6 @@ pub(crate) async fn run(arguments: Cancel) -> anyhow::Result<ExitCode> {
     .await
 }
 
-async fn each(client: &Client, ids: &[JobId]) -> Result<Vec<Changed>, Error> {
-    let mut changed = Vec::new();
-    for id in ids {
-        changed.push(match client.cancel(id).await {
-            Ok(job) => Changed::of(&job),
-            Err(error @ (Error::NotFound(_) | Error::State(_))) => Changed {
-                id: id.clone(),
-                status: "refused",
-                why: Some(error.to_string()),
-            },
-            Err(error) => return Err(error),
-        });
-    }
-    Ok(changed)
-}
-
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     jobs: &'a [Changed],
@@ -58,24 +77,13 @@ struct Document<'a> {
 #[derive(Debug, Serialize)]
 struct Changed {
     id: JobId,
-    /// `cancelled`, `requested` or `refused`.
+    /// `cancelled`, `requested`, `deleted` or `refused`.
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
 
 impl Changed {
-    fn of(job: &api::Job) -> Self {
-        Self {
-            id: job.id.clone(),
-            status: match job.state {
-                State::Cancelled => "cancelled",
-                _ => "requested",
-            },
-            why: None,
-        }
-    }
-
     fn row(&self) -> [String; 2] {
         let said = match (&self.why, self.status) {
             (Some(why), _) => format!("refused: {}", printable(why)),

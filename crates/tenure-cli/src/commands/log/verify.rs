@@ -6,15 +6,26 @@ use anyhow::Context;
 use serde_json::json;
 use tenure::Token;
 use tenure::core::ElectionName;
-use tenure::log::inspect::Finding;
+use tenure::log::inspect::{Finding, Verified};
 
 use crate::EXIT_NO;
 use crate::args::LogVerify;
-use crate::output::{Data, Paint, Style, counted, printable};
+use crate::output::{Data, Paint, Progress, Style, counted, printable};
 
 pub(super) async fn verify(arguments: LogVerify) -> anyhow::Result<ExitCode> {
     let stored = super::expect(&arguments.place).await?;
-    let (verified, mut findings) = stored.verify().await?;
+    let progress = Progress::new();
+    let tell = |so_far: &Verified| {
+        let (records, bytes) = (so_far.records, so_far.bytes >> 20);
+        progress.show(|| {
+            format!(
+                "reading: {} so far, {bytes} MiB",
+                counted(records, "record")
+            )
+        });
+    };
+    let (verified, mut findings) = stored.verify_and_tell(&tell).await?;
+    progress.clear();
     // Behind the log, whose terms only grow.
     let summary = stored.summary();
     let led = Token {

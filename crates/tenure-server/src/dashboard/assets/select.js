@@ -24,7 +24,7 @@ export function selection(refresh) {
   const kinds = [
     kind("Retry", (job) => ["dead", "cancelled", "scheduled"].includes(job.state), "retried", retry),
     kind("Cancel", (job) => !FINISHED.includes(job.state), "cancelled", (jobs) => each(jobs, (id) => post(`v1/jobs/${id}/cancel`)),
-      "Jobs that run are stopped by their workers, which learn of it with their next heartbeat."),
+      "Workers stop running jobs when they send their next heartbeat."),
     kind("Delete", (job) => FINISHED.includes(job.state), "deleted", (jobs) => each(jobs, (id) => remove(`v1/jobs/${id}`)),
       "This deletes their payloads and results too, and cannot be undone."),
   ];

@@ -23,7 +23,7 @@ use crate::problem::Problem;
 /// Waits up to `wait_ms` for a job, and answers as soon as there is one. A client that disconnects while it waits
 /// gets none.
 ///
-/// With a header `Idempotency-Key`, something random that is another for each claim, the call can be repeated: while the
+/// With a random `Idempotency-Key` header, a new one for each claim, the call can be repeated: while the
 /// claim holds any job, the same worker with the same key is answered with those jobs and the same tokens, and no attempt
 /// is counted twice. So a claim whose answer was lost costs a job nothing.
 ///

@@ -80,7 +80,7 @@ pub(crate) async fn retry(
 
 /// Delete a finished job
 ///
-/// If it finished less than an hour ago (`ids` in the settings), its id stays behind until the hour is over, with its state and
+/// If it finished less than an hour ago (`ids` in the settings), its id is kept until the hour is over, with its state and
 /// its result, marked `remnant`: a repeated submit is answered `duplicate`, also after a deletion. Deleting what is left
 /// changes nothing. To run a dead or cancelled job again, retry it instead.
 #[utoipa::path(delete, path = "/v1/jobs/{id}", tag = "jobs",
@@ -100,8 +100,8 @@ pub(crate) async fn forget(
 
 /// Retry many jobs
 ///
-/// By `ids`, or the oldest in a `state` (dead, cancelled or scheduled), up to `limit`. Each is answered on its own; an id
-/// that cannot be refuses the whole, before anything is done.
+/// By `ids`, or the oldest in a `state` (dead, cancelled or scheduled), up to `limit`. Each job is answered separately; an
+/// invalid id refuses the whole call, before anything is done.
 #[utoipa::path(post, path = "/v1/jobs/retry", tag = "jobs", request_body = RetryRequest, responses(
     (status = 200, description = "The outcome for each job", body = RetryAnswer),
     (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]

@@ -45,7 +45,7 @@ pub(crate) async fn heartbeat(
 
 /// Complete claims
 ///
-/// Each is done, or answered why not, on its own: with `invalid`, and a `problem`, nothing was done about this claim.
+/// Each claim is answered separately. `invalid`, with a `problem`, means that nothing was done about that claim.
 #[utoipa::path(post, path = "/v1/jobs/complete", tag = "jobs", request_body = CompleteRequest, responses(
     (status = 200, description = "The outcome for each claim; it is durable", body = ClaimsAnswer),
     (status = 422, description = "The list is empty, too long, or malformed; nothing was done", body = ProblemBody)))]
@@ -65,7 +65,7 @@ pub(crate) async fn complete(
 
 /// Fail claims
 ///
-/// Each is done, or answered why not, on its own: with `invalid`, and a `problem`, nothing was done about this claim.
+/// Each claim is answered separately. `invalid`, with a `problem`, means that nothing was done about that claim.
 #[utoipa::path(post, path = "/v1/jobs/fail", tag = "jobs", request_body = FailRequest, responses(
     (status = 200, description = "The outcome for each claim; it is durable", body = ClaimsAnswer),
     (status = 422, description = "The list is empty, too long, or malformed; nothing was done", body = ProblemBody)))]
@@ -85,8 +85,8 @@ pub(crate) async fn fail(
 
 /// Hand claims back
 ///
-/// As if they had never been made: the jobs can be claimed again at once, and the attempts do not count. Each is done, or
-/// answered why not, on its own: with `invalid`, and a `problem`, nothing was done about this claim.
+/// As if they had never been made: the jobs can be claimed again at once, and the attempts do not count. Each claim
+/// is answered separately. `invalid`, with a `problem`, means that nothing was done about that claim.
 #[utoipa::path(post, path = "/v1/jobs/release", tag = "jobs", request_body = ReleaseRequest, responses(
     (status = 200, description = "The outcome for each claim; it is durable", body = ClaimsAnswer),
     (status = 422, description = "The list is empty, too long, or malformed; nothing was done", body = ProblemBody)))]
@@ -106,7 +106,7 @@ pub(crate) async fn release(
 /// Renew one claim
 #[utoipa::path(post, path = "/v1/jobs/{id}/heartbeat", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), request_body = HeartbeatSingle, responses(
-    (status = 200, description = "The claim is renewed; the answer says if the job is to be cancelled", body = Outcome),
+    (status = 200, description = "The claim is renewed; the answer says whether cancellation was requested", body = Outcome),
     (status = 409, description = "The claim is lost", body = ProblemBody),
     (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn heartbeat_one(
@@ -150,7 +150,7 @@ pub(crate) async fn fail_one(
 /// As if it had never been made: the job can be claimed again at once, and the attempt does not count.
 #[utoipa::path(post, path = "/v1/jobs/{id}/release", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), request_body = Release, responses(
-    (status = 200, description = "Done and durable; if the job was to be cancelled, it is cancelled now", body = Outcome),
+    (status = 200, description = "Done and durable; if cancellation was requested, the job is cancelled now", body = Outcome),
     (status = 409, description = "The claim is lost", body = ProblemBody),
     (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn release_one(

@@ -12,10 +12,33 @@ use crate::support::{PATIENCE, client};
 
 const VARIABLE: &str = "TENURE_TEST_CHROMEDRIVER";
 
+/// Makes a test for each size of screen (a phone, a laptop, a large screen) of functions that take a [`Browser`].
+macro_rules! at_each_size {
+    ($($test:ident),* $(,)?) => {
+        at_each_size! { at_390, 390, 844; $($test),* }
+        at_each_size! { at_1280, 1280, 900; $($test),* }
+        at_each_size! { at_1920, 1920, 1080; $($test),* }
+    };
+    ($size:ident, $width:literal, $height:literal; $($test:ident),*) => {
+        mod $size {
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    if let Some(browser) = super::Browser::start($width, $height).await {
+                        super::$test(browser).await;
+                    }
+                }
+            )*
+        }
+    };
+}
+pub(crate) use at_each_size;
+
 /// One window.
 pub(crate) struct Browser {
     http: Client,
     session: String,
+    size: (u32, u32),
     _profile: TempDir,
 }
 
@@ -51,6 +74,7 @@ impl Browser {
         let browser = Self {
             session: format!("{driver}/session/{id}"),
             http,
+            size: (width, height),
             _profile: profile,
         };
         browser.looks(width, height, "light").await;
@@ -104,6 +128,8 @@ impl Browser {
     /// Looks at another tab.
     pub(crate) async fn switch(&self, tab: &str) {
         self.ask("/window", json!({"handle": tab})).await;
+        // Each tab has a screen.
+        self.looks(self.size.0, self.size.1, "light").await;
     }
 
     /// Closes the tab that is looked at.
@@ -222,17 +248,21 @@ impl Browser {
         self.ask("/actions", actions).await;
     }
 
-    /// The whole page as a picture.
+    /// The whole page as a picture, in the format that the end of its name says.
     pub(crate) async fn picture(&self, name: &str) {
         let size = &self.devtools("Page.getLayoutMetrics", json!({})).await["cssContentSize"];
         let height = size["height"].as_f64().unwrap_or(800.0).min(2_400.0);
         let clip = json!({"x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1});
-        let picture = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
+        let (_, format) = name.rsplit_once('.').unwrap();
+        let mut picture = json!({"format": format, "captureBeyondViewport": true, "clip": clip});
+        if format != "png" {
+            picture["quality"] = json!(80);
+        }
         let data = self.devtools("Page.captureScreenshot", picture).await;
         let bytes = from_base64(data["data"].as_str().unwrap());
-        let folder = screenshots();
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
+        let file = screenshots().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, bytes).unwrap();
     }
 
     /// Closes the window. No script may have failed, and nothing been refused.
@@ -246,6 +276,8 @@ impl Browser {
     }
 
     async fn closed(self, allowed: &[&str]) {
+        let wide = "return document.documentElement.scrollWidth > innerWidth";
+        assert_eq!(self.run(wide).await, json!(false), "the page sticks out");
         let log = self.ask("/se/log", json!({"type": "browser"})).await;
         let bad: Vec<&str> = log
             .as_array()

@@ -2,14 +2,21 @@
 
 use serde_json::json;
 
-use super::driver::Browser;
+use super::driver::{Browser, at_each_size};
 use crate::support::Broker;
 
-#[tokio::test]
-async fn elections_are_shown_with_their_leaders_and_candidates() {
-    let Some(browser) = Browser::start(1280, 900).await else {
-        return;
-    };
+at_each_size! {
+    elections_are_shown_with_their_leaders_and_candidates,
+    workers_are_shown_with_what_they_run,
+    several_jobs_are_retried_cancelled_and_deleted_at_once,
+    a_schedule_is_made_without_json_run_by_hand_and_shows_its_runs,
+    times_are_local_until_the_reader_wants_utc,
+    lists_show_what_happened_and_the_job_the_whole_trace,
+    an_empty_broker_shows_how_the_first_job_gets_there,
+    what_is_not_there_is_said_to_be_not_there,
+}
+
+async fn elections_are_shown_with_their_leaders_and_candidates(browser: Browser) {
     let broker = Broker::start_with(|config| config.node = Some("web-1".to_owned())).await;
     for candidate in ["alice", "bob"] {
         let body = json!({"candidate": candidate, "ttl_ms": 600_000});
@@ -32,11 +39,7 @@ async fn elections_are_shown_with_their_leaders_and_candidates() {
     broker.handle.stop().await;
 }
 
-#[tokio::test]
-async fn workers_are_shown_with_what_they_run() {
-    let Some(browser) = Browser::start(1280, 900).await else {
-        return;
-    };
+async fn workers_are_shown_with_what_they_run(browser: Browser) {
     let broker = Broker::start().await;
     browser.open(&broker.url, "#/workers").await;
     browser
@@ -116,11 +119,7 @@ async fn kill_one(broker: &Broker, error: &str) -> String {
     id
 }
 
-#[tokio::test]
-async fn several_jobs_are_retried_cancelled_and_deleted_at_once() {
-    let Some(browser) = Browser::start(1280, 900).await else {
-        return;
-    };
+async fn several_jobs_are_retried_cancelled_and_deleted_at_once(browser: Browser) {
     let broker = Broker::start().await;
     for _ in 0..3 {
         broker.submit("send").await;
@@ -160,11 +159,7 @@ async fn several_jobs_are_retried_cancelled_and_deleted_at_once() {
     broker.handle.stop().await;
 }
 
-#[tokio::test]
-async fn a_schedule_is_made_without_json_run_by_hand_and_shows_its_runs() {
-    let Some(browser) = Browser::start(1280, 900).await else {
-        return;
-    };
+async fn a_schedule_is_made_without_json_run_by_hand_and_shows_its_runs(browser: Browser) {
     let broker = Broker::start().await;
     browser.open(&broker.url, "#/schedules").await;
     browser.shows("#schedules", "There are no schedules").await;
@@ -221,11 +216,7 @@ async fn a_schedule_is_made_without_json_run_by_hand_and_shows_its_runs() {
     broker.handle.stop().await;
 }
 
-#[tokio::test]
-async fn times_are_local_until_the_reader_wants_utc() {
-    let Some(browser) = Browser::start(1280, 900).await else {
-        return;
-    };
+async fn times_are_local_until_the_reader_wants_utc(browser: Browser) {
     browser.lives_in("Asia/Tokyo").await;
     let broker = Broker::start().await;
     let job = json!({"type": "later", "run_at": "2031-05-06T20:30:00Z"});
@@ -246,11 +237,7 @@ async fn times_are_local_until_the_reader_wants_utc() {
     broker.handle.stop().await;
 }
 
-#[tokio::test]
-async fn lists_show_what_happened_and_the_job_the_whole_trace() {
-    let Some(browser) = Browser::start(1280, 900).await else {
-        return;
-    };
+async fn lists_show_what_happened_and_the_job_the_whole_trace(browser: Browser) {
     let broker = Broker::start().await;
     broker.submit("send").await;
     let trace =
@@ -276,11 +263,7 @@ async fn lists_show_what_happened_and_the_job_the_whole_trace() {
     broker.handle.stop().await;
 }
 
-#[tokio::test]
-async fn an_empty_broker_shows_how_the_first_job_gets_there() {
-    let Some(browser) = Browser::start(1280, 900).await else {
-        return;
-    };
+async fn an_empty_broker_shows_how_the_first_job_gets_there(browser: Browser) {
     let broker = Broker::start().await;
     for hash in ["#/", "#/queues", "#/jobs"] {
         browser.open(&broker.url, hash).await;
@@ -303,11 +286,7 @@ async fn an_empty_broker_shows_how_the_first_job_gets_there() {
     broker.handle.stop().await;
 }
 
-#[tokio::test]
-async fn what_is_not_there_is_said_to_be_not_there() {
-    let Some(browser) = Browser::start(1280, 900).await else {
-        return;
-    };
+async fn what_is_not_there_is_said_to_be_not_there(browser: Browser) {
     let broker = Broker::start().await;
     for hash in ["#/typo", "#/queues/a/b", "#/storage/x", "#/constructor"] {
         browser.open(&broker.url, hash).await;

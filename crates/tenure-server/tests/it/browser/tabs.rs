@@ -2,17 +2,18 @@
 
 use serde_json::json;
 
-use super::driver::Browser;
+use super::driver::{Browser, at_each_size};
 use crate::support::Broker;
+
+at_each_size! {
+    eight_tabs_are_live_and_share_one_stream,
+    a_browser_logs_in_once_for_all_its_tabs,
+}
 
 /// Two more than a browser opens connections to a host.
 const TABS: usize = 8;
 
-#[tokio::test]
-async fn eight_tabs_are_live_and_share_one_stream() {
-    let Some(browser) = Browser::start(1280, 900).await else {
-        return;
-    };
+async fn eight_tabs_are_live_and_share_one_stream(browser: Browser) {
     // A second stream would be refused.
     let broker = Broker::start_with(|config| config.limits.followers_max = 1).await;
     broker.submit("first").await;
@@ -51,11 +52,7 @@ async fn eight_tabs_are_live_and_share_one_stream() {
     broker.handle.stop().await;
 }
 
-#[tokio::test]
-async fn a_browser_logs_in_once_for_all_its_tabs() {
-    let Some(browser) = Browser::start(1280, 900).await else {
-        return;
-    };
+async fn a_browser_logs_in_once_for_all_its_tabs(browser: Browser) {
     let tokens = "read rrrrrrrrrrrrrrrrrrrr\nadmin aaaaaaaaaaaaaaaaaaaa\n";
     let tokens = tenure_server::Tokens::parse(tokens).unwrap();
     let broker = Broker::start_with(|config| config.tokens = tokens).await;

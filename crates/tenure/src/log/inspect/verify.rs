@@ -53,6 +53,7 @@ pub struct Verified {
 /// One look at everything.
 struct Pass<'a> {
     stored: &'a Stored,
+    tell: &'a (dyn Fn(&Verified) + Sync),
     findings: Vec<Finding>,
     verified: Verified,
     /// The last place and record, and who wrote it; unknown behind damage.
@@ -65,9 +66,17 @@ struct Pass<'a> {
 impl Stored {
     /// Reads everything and checks it. Begins again if a leader has cleaned up meanwhile.
     pub async fn verify(&self) -> Result<(Verified, Vec<Finding>), Error> {
+        self.verify_and_tell(&|_| {}).await
+    }
+
+    /// The same, and tells after each frame how far it has come.
+    pub async fn verify_and_tell(
+        &self,
+        tell: &(dyn Fn(&Verified) + Sync),
+    ) -> Result<(Verified, Vec<Finding>), Error> {
         for _ in 0..RESTARTS_MAX {
             let before = self.newest_snapshot().await?;
-            let mut pass = Pass::new(self);
+            let mut pass = Pass::new(self, tell);
             pass.run().await?;
             let is_damaged = pass
                 .findings
@@ -92,9 +101,10 @@ impl Stored {
 }
 
 impl<'a> Pass<'a> {
-    fn new(stored: &'a Stored) -> Self {
+    fn new(stored: &'a Stored, tell: &'a (dyn Fn(&Verified) + Sync)) -> Self {
         Self {
             stored,
+            tell,
             findings: Vec::new(),
             verified: Verified::default(),
             last: None,
@@ -232,6 +242,7 @@ impl<'a> Pass<'a> {
             position = Some(frame.position);
         }
         self.verified.snapshots += 1;
+        (self.tell)(&self.verified);
         Ok(position)
     }
 
@@ -427,5 +438,6 @@ impl<'a> Pass<'a> {
         if frame.kind == Kind::Commit {
             self.verified.records += frame.count() as u64;
         }
+        (self.tell)(&self.verified);
     }
 }

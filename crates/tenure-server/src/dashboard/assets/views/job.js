@@ -48,7 +48,7 @@ export function job(id) {
   const buttons = {
     retry: action("Retry", acted("it runs again", () => post(`${path}/retry`)), { kind: "primary" }),
     cancel: action("Cancel", async () => {
-      const sure = await confirm({ title: "Cancel this job?", detail: "If it is running, its worker learns of it with the next heartbeat and stops it.", action: "Cancel the job" });
+      const sure = await confirm({ title: "Cancel this job?", detail: "If it is running, its worker stops it at the next heartbeat.", action: "Cancel the job" });
       return sure ? acted("cancelled, or its worker will stop it", () => post(`${path}/cancel`))() : null;
     }),
     forget: action("Delete", async () => {
@@ -73,7 +73,7 @@ export function job(id) {
     details.hidden = false;
     buttons.again.hidden = Boolean(found.remnant);
     missing.hidden = !found.remnant;
-    text(missing, found.remnant ? "This job was deleted. Only its id and how it ended are kept for a while, so that it is not accepted twice." : "");
+    text(missing, found.remnant ? "This job was deleted. Its id and final state are kept for a while, so that it is not accepted twice." : "");
     setBadge(state, found.state, found.blocked ? "ready, in a group" : found.state);
     const finished = ["completed", "cancelled", "dead"].includes(found.state);
     buttons.retry.hidden = found.remnant || !["dead", "cancelled", "scheduled"].includes(found.state);

@@ -22,7 +22,7 @@ export function outboxes() {
     try {
       const answer = await get("v1/dashboard/outboxes", controller.signal);
       nothing.hidden = answer.outboxes.length > 0;
-      text(nothing, "This broker was told of no outbox: tenure serve --outbox URL.");
+      text(nothing, "This broker relays no outbox. Start it with: tenure serve --outbox URL");
       list(body, answer.outboxes, (each) => each.name, line, show);
       const rows = answer.outboxes.flatMap((each) => (each.tables?.dead_rows ?? []).map((row) => ({ outbox: each.name, ...row })));
       deadPanel.hidden = rows.length === 0;

@@ -236,7 +236,7 @@ function edit(schedule, refresh) {
       { name: "payload", label: "Payload, any JSON", kind: "json", value: JSON.stringify(schedule ? (job.payload ?? null) : {}, null, 2) },
       { name: "priority", label: "Priority", kind: "number", value: job.priority ?? "", hint: "Higher priorities run first." },
       { name: "max_attempts", label: "Maximum attempts", kind: "number", value: job.max_attempts ?? "" },
-      { name: "unique_key", label: "Unique key", value: job.unique_key ?? "", hint: "With one, a run is left out while the last is unfinished." },
+      { name: "unique_key", label: "Unique key", value: job.unique_key ?? "", hint: "While a run with this key is unfinished, further runs are skipped." },
       { name: "group", label: "Group", value: job.group ?? "", hint: "Jobs of a group run one at a time, in order." },
     ],
     submit: async (values) => {
