@@ -30,6 +30,21 @@ pub struct Setup {
     pub logs: PathBuf,
 }
 
+impl Setup {
+    /// How long nodes have to start and stop shards, for whoever assigns them: short, as the ttl is.
+    #[must_use]
+    pub fn patience(&self) -> [String; 4] {
+        let three = format!("{}ms", 3 * self.ttl.as_millis());
+        let option = str::to_owned;
+        [
+            option("--acknowledge-timeout"),
+            three.clone(),
+            option("--drain-timeout"),
+            three,
+        ]
+    }
+}
+
 /// A broker and its way to the storage.
 #[derive(Debug)]
 pub struct Broker {
@@ -76,6 +91,7 @@ impl Broker {
         let process = Command::new(&self.setup.binary)
             .args(["serve", "--namespace", &self.setup.namespace, "--ttl", &ttl])
             .args(["--listen", &self.listen, "--node", &self.node])
+            .args(self.setup.patience())
             .env("TENURE_STORE", &self.store)
             .env("TENURE_LOG", "info")
             .stdin(Stdio::null())

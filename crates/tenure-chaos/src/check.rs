@@ -10,12 +10,15 @@
 //!   and no token is handed out twice; both only grow.
 //! - **in order**: a job of a group is not handed out before the completion of the one before it was sent.
 //! - **unique**: two jobs with one unique key are never surely there, unfinished, at one time.
+//! - **one after the other**: submits, claims, ends and reads of a job have an order that fits all answers (`tenure-linear`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure_client::Token;
+use tenure_linear::job::Seen;
 
+use self::calls::{Order, order};
 use crate::history::{Moment, Outcome, Record, Span, Submit, What};
 
 /// What was found.
@@ -30,20 +33,25 @@ pub struct Violation {
 /// The clocks of this process and of a broker tick alike, but not to the last millisecond.
 const MARGIN: Duration = Duration::from_millis(50);
 
+/// At most one job in so many may have too many calls at once to be judged.
+const UNKNOWN_ONE_IN: usize = 100;
+
 /// Everything the clients saw of one job.
 #[derive(Debug, Default)]
 struct Story<'a> {
     group: Option<&'a str>,
     key: Option<&'a str>,
     submits: Vec<(Span, &'a Submit)>,
-    claims: Vec<Claim>,
+    claims: Vec<Claim<'a>>,
     heartbeats: Vec<(Span, Token, Outcome)>,
     ends: Vec<End>,
+    reads: Vec<(Span, &'a Seen)>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Claim {
+struct Claim<'a> {
     span: Span,
+    worker: &'a str,
     attempt: u32,
     token: Token,
     lease: Duration,
@@ -90,6 +98,7 @@ pub fn check(record: &Record) -> Vec<Violation> {
             });
         }
     }
+    one_after_the_other(record, &stories, &mut found);
     in_order(record, &stories, &mut found);
     unique(record, &stories, &mut found);
     found
@@ -117,6 +126,7 @@ fn stories(record: &Record) -> BTreeMap<&str, Story<'_>> {
                 ..
             } => story.claims.push(Claim {
                 span,
+                worker: &event.actor,
                 attempt: *attempt,
                 token: *token,
                 lease: *lease,
@@ -137,6 +147,7 @@ fn stories(record: &Record) -> BTreeMap<&str, Story<'_>> {
                 is_success: *is_success,
                 outcome: *outcome,
             }),
+            What::Read { seen, .. } => story.reads.push((span, seen)),
             What::Fault(_) => {}
         }
     }
@@ -206,7 +217,7 @@ fn completed_once(record: &Record, id: &str, story: &Story<'_>, report: &mut imp
         report(format!("{} completions were accepted", accepted.len()));
     }
     for end in accepted.values() {
-        let again = |claim: &&Claim| claim.span.invoked > end.span.answered;
+        let again = |claim: &&Claim<'_>| claim.span.invoked > end.span.answered;
         if let Some(claim) = story.claims.iter().find(again) {
             report(format!(
                 "attempt {} was handed out after attempt {} had completed it",
@@ -275,7 +286,7 @@ fn one_holder(story: &Story<'_>, report: &mut impl FnMut(String)) {
 
 /// Until when a claim surely held: its lease counts from no earlier than the call that got or kept it was
 /// sent. Not at all, if its holder may have ended it before `seen`.
-fn held_until(story: &Story<'_>, claim: &Claim, seen: Moment) -> Moment {
+fn held_until(story: &Story<'_>, claim: &Claim<'_>, seen: Moment) -> Moment {
     let ended = |end: &End| end.token == claim.token && end.span.invoked <= seen;
     if story.ends.iter().any(ended) {
         return Moment::ZERO;
@@ -285,6 +296,36 @@ fn held_until(story: &Story<'_>, claim: &Claim, seen: Moment) -> Moment {
     });
     let kept = kept.map(|(span, ..)| span.invoked).max();
     kept.unwrap_or(claim.span.invoked) + claim.lease
+}
+
+fn one_after_the_other(
+    record: &Record,
+    stories: &BTreeMap<&str, Story<'_>>,
+    found: &mut Vec<Violation>,
+) {
+    let mut unknown = 0;
+    for (id, story) in stories {
+        match order(story, record.listed.get(*id)) {
+            Order::Fits => {}
+            Order::Unknown => unknown += 1,
+            Order::Broken(call) => found.push(Violation {
+                what: format!(
+                    "job {id}: whatever the order of its calls, this fits nowhere: {call}"
+                ),
+                job: Some((*id).to_owned()),
+            }),
+        }
+    }
+    // What cannot be told shows nothing.
+    if unknown * UNKNOWN_ONE_IN > stories.len() {
+        found.push(Violation {
+            what: format!(
+                "{unknown} of {} jobs have too many calls at once to be judged",
+                stories.len()
+            ),
+            job: None,
+        });
+    }
 }
 
 fn in_order(record: &Record, stories: &BTreeMap<&str, Story<'_>>, found: &mut Vec<Violation>) {
@@ -345,5 +386,6 @@ fn unique(record: &Record, stories: &BTreeMap<&str, Story<'_>>, found: &mut Vec<
     }
 }
 
+mod calls;
 #[cfg(test)]
 mod tests;

@@ -11,15 +11,14 @@
 //!
 //! At every step one of the programs is also killed, or asked to end, and started again: a process that has just opened the store
 //! has nothing but the store's word for how old a lease is. Two programs at once are seen by a lock on a file, and by terms that
-//! go back. Two callers at once are seen by what they were told: each counts from the end of its call to the time that it was
-//! told from its start on, which is less than it may act.
+//! go back; two callers at once by what they were [told](crate::callers).
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -30,6 +29,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::callers::Answers;
 use crate::electorate::read_acts;
 use crate::engine::{Engine, through, upstream};
 
@@ -47,9 +47,6 @@ const STEP_SECONDS: (u64, u64) = (30, 900);
 
 /// How long the last one of the programs may take to lead when all is over.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How long a call may take.
-const CALL_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Holds the lock for as long as it runs, and says so if another one does.
 const PROGRAM: &str = "exec 9>>\"$LOCK\"
@@ -106,22 +103,6 @@ struct Scene {
     moved: AtomicU64,
 }
 
-/// What a caller was told: that it leads, from and until.
-#[derive(Debug, Clone)]
-struct LeaderAnswer {
-    caller: String,
-    token: String,
-    from: Instant,
-    until: Instant,
-}
-
-/// What all callers were told.
-#[derive(Debug, Default)]
-struct Answers {
-    calls: u64,
-    led: Vec<LeaderAnswer>,
-}
-
 /// A process of `tenure run`.
 #[derive(Debug)]
 struct Runner {
@@ -146,7 +127,7 @@ pub async fn run(
     for place in 0..EACH {
         runners.push(scene.start(place, &mut random)?);
     }
-    let answers = Arc::new(Mutex::new(Answers::default()));
+    let answers = Arc::new(Answers::default());
     let stop = Arc::new(AtomicBool::new(false));
     let mut callers = JoinSet::new();
     for place in 0..EACH {
@@ -180,17 +161,16 @@ pub async fn run(
     let (acts, terms, mut violations) = read_acts(&scene.file("acts"))?;
     let broken = fs::read_to_string(scene.file("broken")).unwrap_or_default();
     violations.extend(broken.lines().map(str::to_owned));
-    let answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-    let (changes, both) = at_once(&answers.led);
-    violations.extend(both);
+    let told = answers.sum();
+    violations.extend(told.broken);
     Ok(Report {
         engine,
         steps,
         acts,
         terms,
-        calls: answers.calls,
-        led: answers.led.len() as u64,
-        changes,
+        calls: told.calls,
+        led: told.led,
+        changes: told.changes,
         moved: scene.moved.load(Ordering::Relaxed),
         took: started.elapsed(),
         violations,
@@ -383,42 +363,20 @@ impl Scene {
         &self,
         place: usize,
         mut random: Random,
-        answers: &Mutex<Answers>,
+        answers: &Answers,
         stop: &AtomicBool,
     ) -> Result<()> {
         let caller = format!("caller-{place}");
         let store = &self.stores[place % self.stores.len()];
-        let ttl = format!("{}ms", TTL.as_millis());
         while !stop.load(Ordering::Relaxed) {
             let clock = self.clock(&caller, &mut random)?;
             let mut command = self.command(&self.binary, &clock);
-            command
-                .args(["elect", "--json", "--election", "calls", "--ttl", &ttl])
-                .args(["--namespace", &self.namespace, "--node", &caller])
-                .env("TENURE_STORE", store)
-                .env("TENURE_LOG", "off");
-            let started = Instant::now();
-            let output = timeout(CALL_PATIENCE, command.output()).await;
-            let output = output.context("a call hangs")??;
-            let ended = Instant::now();
-            // 2: it could not be found out.
-            if output.status.code() == Some(2) {
+            command.env("TENURE_STORE", store);
+            let told = answers.call(command, &caller, &self.namespace, TTL, None);
+            let Some(is_leader) = told.await? else {
                 sleep(PAUSE / 4).await;
                 continue;
-            }
-            let text = String::from_utf8_lossy(&output.stdout);
-            let is_leader = output.status.success();
-            let mut told = None;
-            if is_leader {
-                let valid = field(&text, "valid_for_ms").context("no time in the answer")?;
-                told = Some(LeaderAnswer {
-                    caller: caller.clone(),
-                    token: field(&text, "token").unwrap_or_default(),
-                    from: ended,
-                    until: started + Duration::from_millis(valid.parse()?),
-                });
-            }
-            note(answers, told);
+            };
             let pause = if is_leader && random.below(6) == 0 {
                 TTL + PAUSE
             } else {
@@ -444,35 +402,6 @@ impl Runner {
         ended.with_context(|| format!("{} does not end", self.name))??;
         Ok(())
     }
-}
-
-/// One more answer.
-fn note(answers: &Mutex<Answers>, told: Option<LeaderAnswer>) {
-    let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-    answers.calls += 1;
-    answers.led.extend(told);
-}
-
-/// How often another caller led than before, and where two did at once.
-fn at_once(led: &[LeaderAnswer]) -> (u64, Vec<String>) {
-    let mut led: Vec<&LeaderAnswer> = led.iter().filter(|told| told.from < told.until).collect();
-    led.sort_by_key(|told| told.from);
-    let (mut changes, mut broken) = (0, Vec::new());
-    for (place, told) in led.iter().enumerate() {
-        if place > 0 && led[place - 1].caller != told.caller {
-            changes += 1;
-        }
-        for other in &led[..place] {
-            if other.caller != told.caller && other.until > told.from {
-                let by = other.until.min(told.until) - told.from;
-                broken.push(format!(
-                    "{} (token {}) and {} (token {}) were both told that they lead, for {by:?}",
-                    other.caller, other.token, told.caller, told.token
-                ));
-            }
-        }
-    }
-    (changes, broken)
 }
 
 /// Some time, forward or back.
@@ -504,13 +433,6 @@ fn preload() -> Result<PathBuf> {
     found.context("there is no libfaketime: install faketime, or run scripts/with-servers")
 }
 
-/// A field of a JSON document that has each name once.
-fn field(document: &str, name: &str) -> Option<String> {
-    let (_, rest) = document.split_once(&format!("\"{name}\":"))?;
-    let value = rest.split([',', '\n', '}']).next()?;
-    Some(value.trim().trim_matches('"').to_owned())
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -533,34 +455,5 @@ impl fmt::Display for Report {
             writeln!(formatter, "  BROKEN: {violation}")?;
         }
         write!(formatter, "{} violations", self.violations.len())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_who_were_told_that_they_lead_at_one_time_are_found() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let told = |caller: &str, from, until| LeaderAnswer {
-            caller: caller.to_owned(),
-            token: String::new(),
-            from: at(from),
-            until: at(until),
-        };
-        let fine = [told("a", 0, 5), told("a", 3, 8), told("b", 8, 12)];
-        assert_eq!(at_once(&fine), (1, Vec::new()));
-        let both = [told("b", 7, 12), told("a", 0, 5), told("a", 3, 8)];
-        assert_eq!(at_once(&both).1.len(), 1);
-    }
-
-    #[test]
-    fn a_field_is_found_in_the_answer() {
-        let text =
-            "{\n  \"is_leader\": true,\n  \"token\": \"ab:3\",\n  \"valid_for_ms\": 1400\n}\n";
-        assert_eq!(field(text, "token").as_deref(), Some("ab:3"));
-        assert_eq!(field(text, "valid_for_ms").as_deref(), Some("1400"));
     }
 }

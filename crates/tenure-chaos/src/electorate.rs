@@ -1,9 +1,10 @@
-//! Elections under fire: candidates that ask the brokers over HTTP, and programs under `tenure run`.
+//! Elections under fire: candidates that ask the brokers over HTTP, and programs under `tenure run`, that lead or are a daemon.
 //!
 //! Whoever leads acts: it shows its fencing token to a receiver that all of them share. Two leaders at one
 //! time show in two ways: a candidate is refused though it is trusted before and after, or a term goes back
-//! in the file that the programs append to.
+//! in the file that the programs append to. Two programs of one shard show by a generation that goes back in theirs.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -111,13 +112,31 @@ impl Candidate {
     }
 }
 
-/// A process of `tenure run` whose program appends its token to a file.
+/// How many shards the daemon has.
+pub const SHARDS: u32 = 3;
+
+/// Appends what it may act by to a file, again and again.
+const LEADS: &str = "while echo \"$TENURE_TOKEN\" >> \"$ACTS\"; do sleep 0.02; done";
+const RUNS_A_SHARD: &str =
+    "while echo \"$TENURE_SHARD $TENURE_GENERATION\" >> \"$ACTS\"; do sleep 0.02; done";
+
+/// What a program under `tenure run` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The leader of an election.
+    Leader,
+    /// A shard of a daemon.
+    Daemon,
+}
+
+/// A process of `tenure run` whose program appends what it may act by to a file.
 #[derive(Debug)]
 pub struct Runner {
     /// Its way to the storage.
     pub line: Option<TcpProxy>,
     /// Its node.
     pub node: String,
+    role: Role,
     store: String,
     setup: Setup,
     acts: PathBuf,
@@ -126,11 +145,18 @@ pub struct Runner {
 
 impl Runner {
     /// Starts one.
-    pub async fn start(setup: &Setup, node: String, folder: &Path, acts: PathBuf) -> Result<Self> {
+    pub async fn start(
+        setup: &Setup,
+        node: String,
+        role: Role,
+        folder: &Path,
+        acts: PathBuf,
+    ) -> Result<Self> {
         let (store, line) = setup.engine.reach(folder).await?;
         let mut runner = Self {
             line,
             node,
+            role,
             store,
             setup: setup.clone(),
             acts,
@@ -152,10 +178,23 @@ impl Runner {
         let ttl = format!("{}ms", self.setup.ttl.as_millis());
         // Beside the brokers: neither may get in the way of the other.
         let namespace = &self.setup.namespace;
-        let process = Command::new(&self.setup.binary)
+        let mut command = Command::new(&self.setup.binary);
+        command
             .args(["run", "--namespace", namespace, "--ttl", &ttl])
-            .args(["--node", &self.node, "--", "sh", "-c"])
-            .arg("while echo \"$TENURE_TOKEN\" >> \"$ACTS\"; do sleep 0.02; done")
+            .args(["--node", &self.node]);
+        let program = match self.role {
+            Role::Leader => LEADS,
+            Role::Daemon => {
+                let shards = SHARDS.to_string();
+                command.args(["--daemon", "acts", "--shards", &shards]);
+                command.args(self.setup.patience());
+                // Soon enough for trust that is as short.
+                command.args(["--kill-after", "200ms"]);
+                RUNS_A_SHARD
+            }
+        };
+        let process = command
+            .args(["--", "sh", "-c", program])
             .env("TENURE_STORE", &self.store)
             .env("TENURE_LOG", "info")
             .env("ACTS", &self.acts)
@@ -186,6 +225,45 @@ impl Runner {
         }
         Ok(())
     }
+}
+
+/// How often each shard's programs acted, and where a generation went back.
+///
+/// Such a line is two programs of one shard at one time: a later one starts only when the one before can act no more.
+pub fn read_shards(acts: &Path) -> Result<(BTreeMap<u32, u64>, Vec<String>)> {
+    let text = match fs::read_to_string(acts) {
+        Ok(text) => text,
+        // Before the first program has acted.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let (mut counts, mut broken) = (BTreeMap::new(), Vec::new());
+    let mut newest: BTreeMap<u32, u64> = BTreeMap::new();
+    for (number, line) in text.lines().enumerate() {
+        let words = line.split_once(' ');
+        let words = words.and_then(|(shard, generation)| {
+            Some((shard.parse::<u32>().ok()?, generation.parse::<u64>().ok()?))
+        });
+        let Some((shard, generation)) = words.filter(|(shard, _)| *shard < SHARDS) else {
+            if number + 1 < text.lines().count() {
+                let number = number + 1;
+                broken.push(format!(
+                    "line {number} of the shards says nothing: {line:?}"
+                ));
+            }
+            continue;
+        };
+        *counts.entry(shard).or_default() += 1;
+        let newest = newest.entry(shard).or_default();
+        if generation < *newest {
+            let number = number + 1;
+            broken.push(format!(
+                "shard {shard} acted as generation {generation} after {newest}, line {number}"
+            ));
+        }
+        *newest = generation.max(*newest);
+    }
+    Ok((counts, broken))
 }
 
 /// How often the programs acted, their last term, and where a term went back.
@@ -221,4 +299,35 @@ pub fn read_acts(acts: &Path) -> Result<(u64, u64, Vec<String>)> {
         }
     }
     Ok((count, highest.map_or(0, |token| token.term.0), broken))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shards(text: &str) -> (BTreeMap<u32, u64>, Vec<String>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("shards");
+        fs::write(&path, text).unwrap();
+        read_shards(&path).unwrap()
+    }
+
+    #[test]
+    fn a_generation_that_goes_back_is_found() {
+        let (counts, broken) = shards("0 1\n1 2\n0 3\n0 3\n1 4\n");
+        assert_eq!((counts, broken), ([(0, 3), (1, 2)].into(), Vec::new()));
+        let (_, broken) = shards("0 1\n1 2\n0 3\n0 1\n1 4\n");
+        assert_eq!(broken, ["shard 0 acted as generation 1 after 3, line 4"]);
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_is_found_unless_it_is_being_written() {
+        assert_eq!(shards("0 1\n0").1, Vec::<String>::new());
+        assert_eq!(shards("0 1\nx\n0 1\n").1.len(), 1);
+        assert_eq!(
+            shards("0 1\n9 1\n0 1\n").1.len(),
+            1,
+            "there is no such shard"
+        );
+    }
 }

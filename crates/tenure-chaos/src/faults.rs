@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rustix::process::Signal;
 use tenure_client::Client;
 use tenure_random::Random;
@@ -64,13 +64,16 @@ pub enum Kind {
     KillRunner,
     /// SIGSTOP and SIGCONT of a `tenure run`.
     PauseRunner,
+    /// The connections of a `tenure run` to its storage are closed, for longer than the ttl.
+    CutRunner,
 }
 
 impl Kind {
-    /// What can happen on this engine.
+    /// What happens on this engine, and what would if this process could do it: with what it lacks.
     #[must_use]
-    pub fn all(engine: Engine, disk: &Disk) -> Vec<Self> {
+    pub fn all(engine: Engine, disk: &Disk) -> (Vec<Self>, Vec<(Self, &'static str)>) {
         use Kind::*;
+        let mut lacking = Vec::new();
         // Twice what matters most.
         let mut kinds = vec![
             KillLeader,
@@ -86,18 +89,30 @@ impl Kind {
             PauseRunner,
         ];
         if engine.variable().is_some() {
-            kinds.extend([Cut, CutAll, Silent, Slow, LoseAnswers, LoseAnswers]);
+            kinds.extend([
+                Cut,
+                CutAll,
+                Silent,
+                Slow,
+                LoseAnswers,
+                LoseAnswers,
+                CutRunner,
+            ]);
         }
         if engine == Engine::S3 {
             kinds.push(Storm);
         }
-        if engine.server().is_some_and(Server::can_restart) {
-            kinds.push(Restart);
+        match engine.server() {
+            Some(server) if server.can_restart() => kinds.push(Restart),
+            Some(_) => lacking.push((Restart, "run scripts/with-servers")),
+            None => {}
         }
-        if engine == Engine::File && disk.is_breakable() {
-            kinds.extend([DiskFull, ReadOnly]);
+        match engine {
+            Engine::File if disk.is_breakable() => kinds.extend([DiskFull, ReadOnly]),
+            Engine::File => lacking.extend([DiskFull, ReadOnly].map(|kind| (kind, "be root"))),
+            _ => {}
         }
-        kinds
+        (kinds, lacking)
     }
 
     /// As the report has it.
@@ -122,6 +137,7 @@ impl Kind {
             Kind::ReadOnly => "folder read-only",
             Kind::KillRunner => "kill -9 of tenure run",
             Kind::PauseRunner => "tenure run stopped",
+            Kind::CutRunner => "storage cut off, tenure run",
         }
     }
 }
@@ -145,6 +161,8 @@ pub struct Targets {
     pub history: Arc<History>,
     /// What was broken how often.
     pub counts: BTreeMap<Kind, u64>,
+    /// What this process cannot break, and what it lacks for that.
+    pub not_tried: Vec<String>,
     /// Brokers that ended though nobody asked them to.
     pub exits: u64,
 }
@@ -165,7 +183,9 @@ impl Targets {
         line(self, Line::Slow(delay));
         self.inject(kind, random).await?;
         line(self, Line::Good);
-        *self.counts.entry(Kind::Slow).or_default() += u64::from(is_slow);
+        if is_slow {
+            *self.counts.entry(Kind::Slow).or_default() += 1;
+        }
         Ok(())
     }
 
@@ -206,13 +226,15 @@ impl Targets {
             }
             Kind::LoseAnswers => self.line(&[leader], Line::LoseAnswers, brief).await,
             Kind::Storm => self.line(&[any], Line::AnswerInstead(STORM), wait).await,
-            Kind::Restart => match self.server {
-                Some(server) => server.restart().await?,
-                None => "nothing".to_owned(),
-            },
+            Kind::Restart => {
+                let server = self.server.context("there is no server to restart")?;
+                server.restart().await?
+            }
             Kind::DiskFull => self.fill(wait).await?,
             Kind::ReadOnly => self.read_only(wait).await?,
-            Kind::KillRunner | Kind::PauseRunner => self.disturb_runner(kind, wait, random).await?,
+            Kind::KillRunner | Kind::PauseRunner | Kind::CutRunner => {
+                self.disturb_runner(kind, wait, random).await?
+            }
         };
         *self.counts.entry(kind).or_default() += 1;
         let what = What::Fault(format!("{}: {target}", kind.words()));
@@ -324,15 +346,19 @@ impl Targets {
         wait: Duration,
         random: &mut Random,
     ) -> Result<String> {
-        if self.runners.is_empty() {
-            return Ok("nobody".to_owned());
-        }
         let runner = random.index(self.runners.len());
         let runner = &mut self.runners[runner];
         match kind {
             Kind::KillRunner => {
                 runner.signal(Signal::KILL)?;
                 runner.wait().await?;
+            }
+            Kind::CutRunner => {
+                if let Some(line) = &runner.line {
+                    line.set(Line::Cut);
+                    sleep(wait).await;
+                    line.set(Line::Good);
+                }
             }
             _ => {
                 runner.signal(Signal::STOP)?;

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure_client::Token;
+use tenure_linear::job::Seen;
 
 /// A time since the run began.
 pub type Moment = Duration;
@@ -79,6 +80,13 @@ pub enum What {
         is_success: bool,
         /// How it went.
         outcome: Outcome,
+    },
+    /// Somebody looked at a job.
+    Read {
+        /// The job.
+        id: String,
+        /// What was there.
+        seen: Seen,
     },
     /// Something was broken, from the first moment to the second.
     Fault(String),
@@ -229,7 +237,8 @@ impl What {
             What::Submit { id, .. }
             | What::Claim { id, .. }
             | What::Heartbeat { id, .. }
-            | What::End { id, .. } => Some(id),
+            | What::End { id, .. }
+            | What::Read { id, .. } => Some(id),
             What::Fault(_) => None,
         }
     }
@@ -263,6 +272,7 @@ impl fmt::Display for Event {
                     "{word} {id}, attempt {attempt}, token {token}: {outcome:?}"
                 )
             }
+            What::Read { id, seen } => write!(formatter, "read {id}: {seen:?}"),
             What::Fault(fault) => formatter.write_str(fault),
         }
     }

@@ -8,6 +8,7 @@
 //! not. A seed is a way to come near a failure again, not to repeat it.
 
 pub mod broker;
+pub mod callers;
 pub mod check;
 pub mod clocks;
 pub mod disk;

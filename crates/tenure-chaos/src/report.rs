@@ -24,6 +24,8 @@ pub struct Report {
     pub took: Duration,
     /// What was broken how often.
     pub faults: BTreeMap<Kind, u64>,
+    /// What could not be broken here, and why.
+    pub not_tried: Vec<String>,
     /// Brokers that ended by themselves.
     pub exits: u64,
     /// Jobs that were submitted.
@@ -34,6 +36,8 @@ pub struct Report {
     pub completed: usize,
     /// How often a job was handed out.
     pub claims: usize,
+    /// How often a job was looked at.
+    pub reads: usize,
     /// Calls whose outcome nobody knows.
     pub unknown: usize,
     /// Calls that were said not to be done.
@@ -46,8 +50,8 @@ pub struct Report {
     pub outage_faults: String,
     /// How long the queue took to drain.
     pub drained: Duration,
-    /// How often a leader acted.
-    pub acts: u64,
+    /// How often each witness acted.
+    pub acts: BTreeMap<String, u64>,
     /// The terms of all elections together.
     pub terms: u64,
     /// Broken promises, with what is known about each.
@@ -67,7 +71,7 @@ impl Report {
         let mut submitted = BTreeSet::new();
         let mut acknowledged = BTreeSet::new();
         let mut answers = vec![Moment::ZERO];
-        let (mut claims, mut unknown, mut not_done, mut lost) = (0, 0, 0, 0);
+        let (mut claims, mut reads, mut unknown, mut not_done, mut lost) = (0, 0, 0, 0, 0);
         for event in &record.events {
             match &event.what {
                 What::Submit { id, outcome, .. } => {
@@ -91,6 +95,7 @@ impl Report {
                     Outcome::Lost => lost += 1,
                     Outcome::Done => {}
                 },
+                What::Read { .. } => reads += 1,
                 What::Fault(_) => {}
             }
         }
@@ -105,18 +110,20 @@ impl Report {
             seed,
             took: Duration::ZERO,
             faults: BTreeMap::new(),
+            not_tried: Vec::new(),
             exits: 0,
             submitted: submitted.len(),
             acknowledged: acknowledged.len(),
             completed,
             claims,
+            reads,
             unknown,
             not_done,
             lost,
             longest_outage: to - from,
             outage_faults: faults_between(record, from, to),
             drained: Duration::ZERO,
-            acts: 0,
+            acts: BTreeMap::new(),
             terms: 0,
             violations: violations
                 .iter()
@@ -173,6 +180,7 @@ impl fmt::Display for Report {
         row("jobs acknowledged", &self.acknowledged)?;
         row("jobs completed", &self.completed)?;
         row("attempts", &self.claims)?;
+        row("looks at jobs", &self.reads)?;
         row("outcomes unknown to the client", &self.unknown)?;
         row("calls given up, not done", &self.not_done)?;
         row("late ends refused", &self.lost)?;
@@ -180,8 +188,15 @@ impl fmt::Display for Report {
         row("longest time without a submit", &outage)?;
         row("  meanwhile", &self.outage_faults)?;
         row("drained after the last fault in", &seconds(self.drained))?;
-        row("acts of leaders", &self.acts)?;
+        row("acts", &self.acts.values().sum::<u64>())?;
+        for (who, count) in &self.acts {
+            row(&format!("  {who}"), count)?;
+        }
         row("terms of their elections", &self.terms)?;
-        row("violations", &self.violations.len())
+        row("violations", &self.violations.len())?;
+        for what in &self.not_tried {
+            writeln!(formatter, "not tried: {what}")?;
+        }
+        Ok(())
     }
 }

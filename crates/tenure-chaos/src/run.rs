@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tenure_client::{Client, Keep, Listing, Settings};
 use tenure_random::Random;
+use tenure_testkit::tcp_proxy::Line;
+use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::broker::{Broker, Setup};
+use crate::callers::Answers;
 use crate::check::check;
 use crate::disk::Disk;
-use crate::electorate::{Candidate, Runner, Stage, read_acts};
+use crate::electorate::{Candidate, Role, Runner, SHARDS, Stage, read_acts, read_shards};
 use crate::engine::Engine;
 use crate::faults::{Kind, Targets};
 use crate::history::{History, Listed};
@@ -35,6 +38,10 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a queue may take to drain after the last fault.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(240);
 
+/// A run that has so much time for each kind of fault has them all.
+const EACH_KIND: Duration = Duration::from_secs(15);
+
+const CALLERS: usize = 2;
 const WORKERS: usize = 4;
 const SUBMITTERS: usize = 2;
 
@@ -59,12 +66,20 @@ struct Cluster {
     history: Arc<History>,
     stage: Arc<Stage>,
     acts: PathBuf,
-    /// Tells submitters and candidates to stop.
+    shards: PathBuf,
+    answers: Arc<Answers>,
+    /// Tells submitters to stop.
     stop: Arc<AtomicBool>,
+    /// Tells candidates and callers to stop.
+    is_over: Arc<AtomicBool>,
     mood: Arc<Mood>,
     submitters: JoinSet<()>,
     others: JoinSet<()>,
+    callers: JoinSet<Result<()>>,
 }
+
+/// How often each witness has acted: one that never does has seen nothing.
+type Acts = BTreeMap<String, u64>;
 
 /// Runs a scenario, in a folder that is there and empty.
 pub async fn run(
@@ -81,23 +96,24 @@ pub async fn run(
         Scenario::Failover { jobs, kills } => cluster.kill_leaders(jobs, kills, seed).await?,
     }
     let faults_end = cluster.history.now();
+    let before = cluster.acts(scenario)?;
     cluster.drain(scenario).await?;
+    cluster.all_act(scenario, &before).await?;
+    cluster.end_clients().await?;
     let drained = cluster.history.now() - faults_end;
     let listed = cluster.list().await?;
     cluster.targets.end().await?;
     let mut record = cluster.history.take();
     record.listed = listed;
-    let (acts, term, broken) = read_acts(&cluster.acts)?;
+    let (_, term, broken) = read_acts(&cluster.acts)?;
     record.broken.extend(broken);
-    let acts = acts + cluster.stage.acts.load(Ordering::Relaxed);
-    // Nobody who acts is seen twice at once. That would prove nothing.
-    if matches!(scenario, Scenario::Chaos(_)) && acts == 0 {
-        record.broken.push("no leader acted at all".to_owned());
-    }
+    record.broken.extend(read_shards(&cluster.shards)?.1);
+    record.broken.extend(cluster.answers.sum().broken);
     let mut report = Report::of(engine, seed, &record, &check(&record), faults_end);
+    report.acts = cluster.acts(scenario)?;
     report.faults = cluster.targets.counts;
+    report.not_tried = cluster.targets.not_tried;
     report.exits = cluster.targets.exits;
-    report.acts = acts;
     report.terms = term + cluster.stage.term.load(Ordering::Relaxed);
     (report.drained, report.took) = (drained, started.elapsed());
     Ok(report)
@@ -128,11 +144,16 @@ impl Cluster {
             let node = format!("broker-{number}");
             brokers.push(Broker::start(&setup, node, &store).await?);
         }
-        let acts = folder.join("acts");
+        let (acts, shards) = (folder.join("acts"), folder.join("shards"));
         let mut runners = Vec::new();
         for number in 0..if is_chaos { 2 } else { 0 } {
-            let node = format!("runner-{number}");
-            runners.push(Runner::start(&setup, node, &store, acts.clone()).await?);
+            for (role, name, acts) in [
+                (Role::Leader, "runner", &acts),
+                (Role::Daemon, "daemon", &shards),
+            ] {
+                let node = format!("{name}-{number}");
+                runners.push(Runner::start(&setup, node, role, &store, acts.clone()).await?);
+            }
         }
         let urls: Vec<String> = brokers.iter().map(|broker| broker.url.clone()).collect();
         let patient = client(&urls, START_PATIENCE)?;
@@ -153,6 +174,7 @@ impl Cluster {
             ttl: TTL,
             history: history.clone(),
             counts: BTreeMap::new(),
+            not_tried: Vec::new(),
             exits: 0,
         };
         let mut cluster = Self {
@@ -161,12 +183,19 @@ impl Cluster {
             history,
             stage: Arc::default(),
             acts,
+            shards,
+            answers: Arc::default(),
             stop: Arc::default(),
+            is_over: Arc::default(),
             mood: Arc::default(),
             submitters: JoinSet::new(),
             others: JoinSet::new(),
+            callers: JoinSet::new(),
         };
         cluster.start_clients(scenario, &urls, seed)?;
+        if is_chaos {
+            cluster.start_callers(&setup, &store, seed).await?;
+        }
         Ok(cluster)
     }
 
@@ -181,6 +210,7 @@ impl Cluster {
                     batch: 8,
                     pause: Duration::from_millis(80),
                     has_keys: true,
+                    reads: true,
                 },
                 Scenario::Failover { jobs, .. } => Submitter {
                     name,
@@ -189,6 +219,7 @@ impl Cluster {
                     pause: Duration::from_millis(1),
                     // Every one of them is to be done.
                     has_keys: false,
+                    reads: false,
                 },
             };
             let (history, stop) = (self.history.clone(), self.stop.clone());
@@ -220,7 +251,7 @@ impl Cluster {
                 ttl: TTL,
                 stage: self.stage.clone(),
                 history: self.history.clone(),
-                stop: self.stop.clone(),
+                stop: self.is_over.clone(),
             };
             let client = client(urls, Duration::from_secs(4))?;
             self.others.spawn(candidate.run(client, random));
@@ -228,15 +259,64 @@ impl Cluster {
         Ok(())
     }
 
+    /// Programs that call `tenure elect` on the store, each on a line of its own.
+    async fn start_callers(&mut self, setup: &Setup, folder: &Path, seed: u64) -> Result<()> {
+        for number in 0..CALLERS {
+            let name = format!("caller-{number}");
+            let mut random = Random::of_actor(seed, &name);
+            let (store, line) = setup.engine.reach(folder).await?;
+            let (setup, answers) = (setup.clone(), self.answers.clone());
+            let is_over = self.is_over.clone();
+            self.callers.spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut command = Command::new(&setup.binary);
+                    command.env("TENURE_STORE", &store);
+                    // Now and then it dies before anybody hears what came of it.
+                    let dies = (random.below(8) == 0)
+                        .then(|| random.between(Duration::from_millis(1), TTL / 4));
+                    let told = answers.call(command, &name, &setup.namespace, TTL, dies);
+                    // And now and then it is not heard of for longer than it may lead.
+                    let pause = match told.await? {
+                        Some(true) if random.below(6) == 0 => TTL + TTL / 4,
+                        _ => random.between(TTL / 8, TTL / 3),
+                    };
+                    if let Some(line) = &line {
+                        let slow = random.below(6) == 0;
+                        line.set(if slow {
+                            Line::Slow(TTL / 10)
+                        } else {
+                            Line::Good
+                        });
+                    }
+                    sleep(pause).await;
+                }
+                Ok(())
+            });
+        }
+        Ok(())
+    }
+
     async fn break_things(&mut self, engine: Engine, duration: Duration, seed: u64) -> Result<()> {
         let mut random = Random::of_actor(seed, "faults");
-        let kinds = Kind::all(engine, &self.targets.disk);
+        let (kinds, lacking) = Kind::all(engine, &self.targets.disk);
+        let is_long = duration >= EACH_KIND * u32::try_from(kinds.len())?;
+        for (kind, remedy) in lacking {
+            let what = format!("{} on {}", kind.words(), engine.name());
+            if is_long && std::env::var("TENURE_TEST_REQUIRE").is_ok_and(|what| what == "all") {
+                let what = format!("{what} never happened: {remedy}");
+                self.history.broken(what);
+            } else {
+                self.targets.not_tried.push(format!("{what}: {remedy}"));
+            }
+        }
         // What never happened is to be seen in the report.
         let none = kinds.iter().map(|&kind| (kind, 0));
         self.targets.counts.extend(none);
         let mut left = Vec::new();
         let until = self.history.now() + duration;
-        while self.history.now() < until {
+        let all = |counts: &BTreeMap<Kind, u64>| counts.values().all(|&count| count > 0);
+        // A run that is long enough is over when everything has happened.
+        while self.history.now() < until || is_long && !all(&self.targets.counts) {
             let pause = random.between(Duration::from_millis(500), Duration::from_secs(4));
             sleep(pause).await;
             // All of them, in any order, and then again: chance alone would leave some out.
@@ -298,10 +378,56 @@ impl Cluster {
             }
             sleep(Duration::from_millis(200)).await;
         }
+        Ok(())
+    }
+
+    /// How often each witness has acted so far.
+    fn acts(&self, scenario: Scenario) -> Result<Acts> {
+        let candidates = self.stage.acts.load(Ordering::Relaxed);
+        let mut acts = Acts::from([("candidates over HTTP".to_owned(), candidates)]);
+        if matches!(scenario, Scenario::Chaos(_)) {
+            acts.insert("programs that lead".to_owned(), read_acts(&self.acts)?.0);
+            acts.insert("callers of tenure elect".to_owned(), self.answers.led());
+            let (shards, _) = read_shards(&self.shards)?;
+            for shard in 0..SHARDS {
+                let count = shards.get(&shard).copied().unwrap_or_default();
+                acts.insert(format!("shard {shard} of the daemon"), count);
+            }
+        }
+        Ok(acts)
+    }
+
+    /// Everything is mended: whoever is a witness acts again.
+    async fn all_act(&mut self, scenario: Scenario, before: &Acts) -> Result<()> {
+        let patience = Instant::now() + DRAIN_PATIENCE;
+        loop {
+            self.targets.revive()?;
+            let now = self.acts(scenario)?;
+            let mut silent = now.iter().filter(|(who, count)| *count <= &before[*who]);
+            let Some((who, count)) = silent.next() else {
+                return Ok(());
+            };
+            if Instant::now() > patience {
+                self.history.broken(format!(
+                    "{DRAIN_PATIENCE:?} after the last fault there is no act of the {who}: {count} in all"
+                ));
+                return Ok(());
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    async fn end_clients(&mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Relaxed);
         self.mood.is_over.store(true, Ordering::Relaxed);
         while let Some(ended) = self.others.join_next().await {
             ended?;
+        }
+        while let Some(ended) = self.callers.join_next().await {
+            if let Err(error) = ended? {
+                self.history.broken(format!("tenure elect: {error:#}"));
+            }
         }
         Ok(())
     }

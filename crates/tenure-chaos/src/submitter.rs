@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tenure_client::api::{SubmitStatus, Submitted};
-use tenure_client::{Client, Error, NewJob};
+use tenure_client::api::{Job, State, SubmitStatus, Submitted};
+use tenure_client::{Client, Error, JobId, NewJob};
+use tenure_linear::job::{Ending, Seen};
 use tenure_random::Random;
 use tokio::time::sleep;
 
@@ -14,6 +15,9 @@ use crate::history::{History, Submit, What};
 
 /// More than any job needs, and as many as there may be: none is to end dead.
 const ATTEMPTS: u32 = 10_000;
+
+/// How many of its last jobs a submitter looks at.
+const RECENT: u64 = 60;
 
 /// What a submitter does.
 #[derive(Debug, Clone)]
@@ -28,6 +32,8 @@ pub struct Submitter {
     pub pause: Duration,
     /// Whether some jobs have unique keys, and are refused while another has theirs.
     pub has_keys: bool,
+    /// Whether it looks at its jobs now and then.
+    pub reads: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -76,8 +82,26 @@ impl Submitter {
                 outcome,
             });
             history.add(&self.name, invoked, events);
+            if self.reads {
+                self.read(&client, &history, made, &mut random).await;
+            }
             sleep(self.pause).await;
         }
+    }
+
+    /// Looks at one of the jobs that it has submitted not long ago.
+    async fn read(&self, client: &Client, history: &History, made: u64, random: &mut Random) {
+        let number = made - 1 - random.below(made.min(RECENT));
+        let id = format!("{}-{number}", self.name);
+        let asked = JobId::new(&id).expect("made of letters and digits");
+        let invoked = history.now();
+        let seen = match client.job(&asked).await {
+            Ok(job) => seen(job),
+            Err(Error::NotFound(_)) => Seen::Nothing,
+            Err(error) if error.is_temporary() => return,
+            Err(error) => return history.broken(format!("a look at {id} was answered: {error}")),
+        };
+        history.add(&self.name, invoked, [What::Read { id, seen }]);
     }
 
     fn order(&self, number: u64, random: &mut Random) -> Order {
@@ -109,6 +133,16 @@ impl Order {
             Some(key) => job.unique_key(key),
             None => job,
         }
+    }
+}
+
+fn seen(job: Job) -> Seen {
+    match job.state {
+        State::Scheduled | State::Ready => Seen::Waiting,
+        State::Running => Seen::Running(job.worker.map_or_else(String::new, |by| by.to_string())),
+        State::Completed => Seen::Finished(Ending::Completed),
+        State::Cancelled => Seen::Finished(Ending::Cancelled),
+        State::Dead => Seen::Finished(Ending::Dead),
     }
 }
 

@@ -107,6 +107,8 @@ pub enum Submitted {
     Created,
     /// It was there.
     Known,
+    /// It is there: new, or there before. A client that sends a submit again cannot tell.
+    There,
     /// It is not there: there is no room, or another job has its unique key.
     Refused,
 }
@@ -238,7 +240,8 @@ fn submit(state: &Phase, answer: Option<Submitted>) -> Vec<Phase> {
         (Phase::Absent | Phase::Gone, Some(Submitted::Created)) => vec![Phase::Waiting],
         (Phase::Absent | Phase::Gone, Some(Submitted::Refused)) => vec![state.clone()],
         (Phase::Absent, Some(Submitted::Known)) | (_, Some(Submitted::Created)) => Vec::new(),
-        (_, Some(Submitted::Known)) => vec![state.clone()],
+        (Phase::Absent | Phase::Gone, Some(Submitted::There)) => vec![Phase::Waiting],
+        (_, Some(Submitted::Known | Submitted::There)) => vec![state.clone()],
         // Who is known is not refused.
         (_, Some(Submitted::Refused)) => Vec::new(),
         (Phase::Absent | Phase::Gone, None) => vec![state.clone(), Phase::Waiting],

@@ -71,6 +71,11 @@ impl Build {
         self.event(from, to, what)
     }
 
+    fn read(self, from: u64, to: u64, id: &str, seen: Seen) -> Self {
+        let id = id.to_owned();
+        self.event(from, to, What::Read { id, seen })
+    }
+
     fn listed(mut self, id: &str, state: &str, attempt: u32) -> Self {
         let state = state.to_owned();
         let listed = Listed { state, attempt };
@@ -208,4 +213,37 @@ fn one_key_for_two_is_found() {
     };
     key(20).breaks("were there with one key");
     key(45).holds();
+}
+
+#[test]
+fn answers_that_have_no_order_are_found() {
+    let running = || Seen::Running("client".to_owned());
+    let completed = Seen::Finished(tenure_linear::job::Ending::Completed);
+    // In between, and while a call is under way that changes what is seen.
+    usual("a")
+        .read(11, 12, "a", Seen::Waiting)
+        .read(21, 29, "a", running())
+        .read(31, 39, "a", running())
+        .read(41, 49, "a", completed.clone())
+        .holds();
+    let fits_nowhere = |build: Build| build.breaks("fits nowhere");
+    fits_nowhere(usual("a").read(11, 12, "a", Seen::Nothing));
+    fits_nowhere(usual("a").read(41, 49, "a", running()));
+    fits_nowhere(usual("a").read(21, 25, "a", completed));
+    // One look after the other: what was seen once is not unseen.
+    let back = usual("a").read(
+        31,
+        32,
+        "a",
+        Seen::Finished(tenure_linear::job::Ending::Completed),
+    );
+    fits_nowhere(back.read(33, 34, "a", running()));
+    // Ended by a claim that another one had followed.
+    let late = Build::new()
+        .submit(0, 10, "a", Submit::Acknowledged)
+        .claim(10, 20, "a", 1, 1)
+        .claim(1_500, 1_510, "a", 2, 2)
+        .complete((1_520, 1_530), "a", 1, 1, Outcome::Done)
+        .listed("a", "completed", 1);
+    fits_nowhere(late);
 }
