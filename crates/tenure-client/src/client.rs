@@ -9,7 +9,7 @@ use std::time::Duration;
 use reqwest::header::HeaderValue;
 use url::Url;
 
-use crate::discovery::{Nodes, is_loopback};
+use crate::discovery::{Finder, Nodes, is_loopback};
 use crate::elections::Secrets;
 use crate::error::Error;
 use crate::submit::Submits;
@@ -40,6 +40,7 @@ pub struct Builder {
     attempt_timeout: Duration,
     deadline: Duration,
     discovers: bool,
+    finder: Option<Finder>,
 }
 
 impl Client {
@@ -57,6 +58,7 @@ impl Client {
             attempt_timeout: Duration::from_secs(10),
             deadline: Duration::from_secs(30),
             discovers: true,
+            finder: None,
         }
     }
 
@@ -101,6 +103,17 @@ impl Builder {
         self
     }
 
+    /// Another way to find brokers, such as a store that names them: it is asked for their URLs when none of those that are
+    /// known answers, every two seconds at most.
+    #[must_use]
+    pub fn find_with<F>(mut self, find: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Vec<String>> + Send + 'static,
+    {
+        self.finder = Some(Arc::new(move || Box::pin(find())));
+        self
+    }
+
     /// Checks the parts and makes the client.
     pub fn build(self) -> Result<Client, Error> {
         let nodes = self
@@ -125,7 +138,7 @@ impl Builder {
         })?;
         let transport = Arc::new(Transport {
             http,
-            nodes: Arc::new(Nodes::new(nodes, self.discovers)),
+            nodes: Arc::new(Nodes::new(nodes, self.discovers, self.finder)),
             preferred: AtomicUsize::new(0),
             token,
             attempt_timeout: self.attempt_timeout.max(Duration::from_millis(1)),

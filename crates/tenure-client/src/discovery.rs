@@ -3,10 +3,13 @@
 //! A broker that has answered is asked for the others, now and then, while the call that it has answered goes on. Those that
 //! were given come first; the others are tried behind them. So a list of one that dies is no dead end, once it has answered.
 //!
+//! Who has another way to find brokers, such as a store that names them, can be asked when none of those that are known answers.
+//!
 //! A token goes no further than before: a client that was given https addresses uses no others. Nor does a client on another
 //! host use addresses that mean the broker's own.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tenure_api::{Cluster, ElectionName};
@@ -15,6 +18,9 @@ use url::{Host, Url};
 
 /// How often to ask, at most.
 const LOOK: Duration = Duration::from_secs(30);
+
+/// How often to look elsewhere, at most, while nobody answers.
+const SEARCH: Duration = Duration::from_secs(2);
 
 /// How many are remembered, besides those that were given.
 const FOUND_MAX: usize = 16;
@@ -25,16 +31,47 @@ pub(crate) struct Nodes {
     /// With those that were given first.
     all: RwLock<Arc<[Url]>>,
     /// When to look again; none if never.
-    next: std::sync::Mutex<Option<Instant>>,
+    next: Mutex<Option<Instant>>,
+    /// Who else knows of brokers, and when it was asked last.
+    finder: Option<Finder>,
+    searched: Mutex<Option<Instant>>,
 }
 
+/// Finds the URLs of brokers.
+pub(crate) type Finder =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Vec<String>> + Send>> + Send + Sync>;
+
 impl Nodes {
-    pub(crate) fn new(given: Vec<Url>, discovers: bool) -> Self {
+    pub(crate) fn new(given: Vec<Url>, discovers: bool, finder: Option<Finder>) -> Self {
         Self {
             all: RwLock::new(given.as_slice().into()),
-            next: std::sync::Mutex::new(discovers.then(Instant::now)),
+            next: Mutex::new(discovers.then(Instant::now)),
             given,
+            finder,
+            searched: Mutex::default(),
         }
+    }
+
+    /// Nobody who is known answers: looks elsewhere, while the caller goes on.
+    pub(crate) fn search(self: &Arc<Self>) {
+        let Some(finder) = &self.finder else {
+            return;
+        };
+        let now = Instant::now();
+        let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+        if searched.is_some_and(|last| now < last + SEARCH) {
+            return;
+        }
+        *searched = Some(now);
+        let (nodes, found) = (self.clone(), finder());
+        tokio::spawn(async move {
+            let found = found.await;
+            let urls = found.iter().filter_map(|url| Url::parse(url).ok());
+            let new = usable(urls, &nodes.given);
+            if !new.is_empty() {
+                nodes.remember(new);
+            }
+        });
     }
 
     pub(crate) fn all(&self) -> Arc<[Url]> {
@@ -57,38 +94,38 @@ impl Nodes {
 
     /// Remembers who is there.
     pub(crate) fn found(&self, cluster: &Cluster) {
-        let all = self
-            .given
-            .iter()
-            .cloned()
-            .chain(brokers(cluster, &self.given));
-        let all: Arc<[Url]> = all.collect();
+        self.remember(brokers(cluster, &self.given));
+    }
+
+    fn remember(&self, found: Vec<Url>) {
+        let all: Arc<[Url]> = self.given.iter().cloned().chain(found).collect();
         *self.all.write().unwrap_or_else(PoisonError::into_inner) = all;
     }
 }
 
 /// The living brokers that a client may use, without those that it was given.
 fn brokers(cluster: &Cluster, given: &[Url]) -> Vec<Url> {
-    let is_secure = given.iter().all(|url| url.scheme() == "https");
-    let is_local = given.iter().any(is_loopback);
     let election = cluster
         .elections
         .iter()
         .find(|election| election.name.as_str() == ElectionName::QUEUE);
     let candidates = election.map_or(&[][..], |election| &election.candidates);
+    let alive = cluster
+        .nodes
+        .iter()
+        .filter(|node| node.state == "alive" && candidates.contains(&node.node));
+    let urls = alive.filter_map(|node| Url::parse(node.address.as_deref()?).ok());
+    usable(urls, given)
+}
+
+/// Those that a client may use, without those that it was given.
+fn usable(urls: impl Iterator<Item = Url>, given: &[Url]) -> Vec<Url> {
+    let is_secure = given.iter().all(|url| url.scheme() == "https");
+    let is_local = given.iter().any(is_loopback);
     let mut known: Vec<Url> = given.to_vec();
-    for node in &cluster.nodes {
-        let address = node
-            .address
-            .as_deref()
-            .and_then(|text| Url::parse(text).ok());
-        let Some(url) = address else {
-            continue;
-        };
+    for url in urls {
         let is_usable = url.scheme() == "https" || (url.scheme() == "http" && !is_secure);
         if is_usable
-            && node.state == "alive"
-            && candidates.contains(&node.node)
             && (is_local || !is_loopback(&url))
             && known.iter().all(|other| other.origin() != url.origin())
             && known.len() < given.len() + FOUND_MAX
@@ -177,10 +214,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_of_all_callers_looks_now_and_then() {
         let url = Url::parse("http://a").unwrap();
-        let nodes = Nodes::new(vec![url.clone()], true);
+        let nodes = Nodes::new(vec![url.clone()], true, None);
         assert!(nodes.is_due() && !nodes.is_due());
         tokio::time::advance(LOOK).await;
         assert!(nodes.is_due() && !nodes.is_due());
-        assert!(!Nodes::new(vec![url], false).is_due());
+        assert!(!Nodes::new(vec![url], false, None).is_due());
     }
 }

@@ -278,6 +278,9 @@ impl Transport {
             let order = Ordering::Relaxed;
             let _ = self.preferred.compare_exchange(place, next, order, order);
             let is_round_over = tries % count == 0;
+            if is_round_over {
+                self.nodes.search();
+            }
             let wait = if is_round_over || again.after.is_some() {
                 waits.next(again.after)
             } else {

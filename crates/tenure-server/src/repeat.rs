@@ -5,7 +5,8 @@
 //!
 //! - **reads** and **heartbeats** change nothing that a second one would not;
 //! - **submits**: a job without an id is given one here, before it is sent the first time. Sent again it is a duplicate
-//!   of itself, and its caller is told that it was created. A job that had an id of its caller's is answered `duplicate`
+//!   of itself, and its caller is told that it was created. osqueue's submits have no place for an id: theirs goes into the
+//!   name of the call. A job that had an id of its caller's is answered `duplicate`
 //!   then, as it would be if the caller had sent it again; the header [`REPEATED`] says that this may be the echo of the
 //!   call itself;
 //! - **claims**: one without a name of its own is given one here. The leader answers a claim that it has answered before
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use tenure_api::{
@@ -58,6 +59,8 @@ enum Kind {
     Claim(Option<Box<(ClaimRequest, Instant)>>),
     /// A claim that has ends with it. It does not wait.
     Round,
+    /// A submit of osqueue's, whose name is the id of its job.
+    Named,
     End,
     Never,
 }
@@ -87,14 +90,13 @@ impl Repeat {
         let is_osqueue = path.len() < parts.uri.path().len();
         let kind = match (&parts.method, &segments[..]) {
             (method, _) if method.is_safe() => Kind::Always,
-            (&Method::POST, ["v1", "jobs"]) if !is_osqueue => submit(body, bytes_max),
+            (&Method::POST, ["v1", "jobs"]) if is_osqueue => {
+                name(&mut parts.headers);
+                Kind::Named
+            }
+            (&Method::POST, ["v1", "jobs"]) => submit(body, bytes_max),
             (&Method::POST, ["v1", "jobs", "claim"]) => {
-                if !parts.headers.contains_key(IDEMPOTENCY_KEY) {
-                    let name = Uuid::new_v4().to_string();
-                    if let Ok(name) = HeaderValue::try_from(name) {
-                        parts.headers.insert(IDEMPOTENCY_KEY, name);
-                    }
-                }
+                name(&mut parts.headers);
                 claim(body)
             }
             (&Method::POST, ["v1", "jobs", "heartbeat"] | ["v1", "jobs", _, "heartbeat"]) => {
@@ -123,7 +125,9 @@ impl Repeat {
         match &self.kind {
             Kind::Always => "send it again",
             Kind::Submit(_) => "send it again with the same id",
-            Kind::Claim(_) | Kind::Round => "send it again with the same Idempotency-Key",
+            Kind::Claim(_) | Kind::Round | Kind::Named => {
+                "send it again with the same Idempotency-Key"
+            }
             Kind::End => "send the same end again: it is answered as it was the first time",
             Kind::Never => "look whether it was done before you send it again",
         }
@@ -165,7 +169,7 @@ impl Repeat {
         }
         let (parts, body) = response.into_parts();
         // Claims are passed on as they are: their connection breaks with them, and their name is asked for again.
-        if let Kind::Claim(_) = self.kind {
+        if let Kind::Claim(_) | Kind::Named = self.kind {
             return Settled::Answer(marked(Response::from_parts(parts, body)));
         }
         let Ok(body) = axum::body::to_bytes(body, ANSWER_BYTES_MAX).await else {
@@ -186,6 +190,13 @@ impl Repeat {
             },
         }
     }
+}
+
+/// Names a call, unless its caller did.
+fn name(headers: &mut HeaderMap) {
+    let name = HeaderValue::try_from(Uuid::new_v4().to_string());
+    let name = name.expect("a uuid is a header's value");
+    headers.entry(IDEMPOTENCY_KEY).or_insert(name);
 }
 
 /// A claim that waits does so once, however often it is sent; one with ends does not wait. What cannot be read is left to
@@ -333,8 +344,7 @@ mod tests {
             ("POST", "/osqueue/v1/jobs/a/complete", true),
             ("POST", "/v1/jobs/release", true),
             ("POST", "/v1/jobs/heartbeat", true),
-            // It has no place for an id.
-            ("POST", "/osqueue/v1/jobs", false),
+            ("POST", "/osqueue/v1/jobs", true),
             ("POST", "/v1/jobs/a/retry", false),
             ("POST", "/v1/jobs/a/cancel", false),
             ("DELETE", "/v1/jobs/a", false),

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use tenure_core::election::{Fence, Lease, LeaseState, RESERVED_MAX, Request, RequestKind, Writer};
+use tenure_core::election::{
+    Fence, Lease, LeaseState, RESERVED_MAX, Request, RequestKind, Term, Writer,
+};
 use tenure_core::session::{About, Holder, ONE_SHOT, Record, State};
-use tenure_core::{ElectionName, Incarnation, Namespace, NodeId, RecordError};
+use tenure_core::{ElectionName, Incarnation, Lineage, Namespace, NodeId, RecordError};
 use tenure_store::{Entry, Expect, Key, Object, Store, Version, list_all};
 use tokio::sync::OnceCell;
 
@@ -458,7 +460,18 @@ impl NamespaceView {
 
     /// Asks the leader to resign; it does so when it looks at its lease next.
     pub async fn request_resign(&self, election: &ElectionName, by: &NodeId) -> Result<(), Error> {
-        self.request(election, RequestKind::Resign, by).await
+        self.request(election, RequestKind::Resign, by, None).await
+    }
+
+    /// The same of the leader that this lease names. If the term is over by now, nobody is asked.
+    pub async fn request_resign_of(
+        &self,
+        election: &ElectionName,
+        lease: &Lease,
+        by: &NodeId,
+    ) -> Result<(), Error> {
+        let of = lease.holder().map(|_| (lease.lineage, lease.term));
+        self.request(election, RequestKind::Resign, by, of).await
     }
 
     /// Asks the leader to hand over to a node, which must be a live candidate. A name that several candidates have is refused:
@@ -473,7 +486,7 @@ impl NamespaceView {
         by: &NodeId,
     ) -> Result<(), Error> {
         let to = self.find_candidate(election, to).await?;
-        self.request(election, RequestKind::Transfer { to }, by)
+        self.request(election, RequestKind::Transfer { to }, by, None)
             .await
     }
 
@@ -491,7 +504,7 @@ impl NamespaceView {
         match holders.find(|holder| is_named(holder)) {
             Some(to) => {
                 let to = to.clone();
-                self.request(election, RequestKind::Transfer { to }, by)
+                self.request(election, RequestKind::Transfer { to }, by, None)
                     .await
             }
             None => Err(not_a_candidate(node, election, &candidates)),
@@ -560,6 +573,7 @@ impl NamespaceView {
         election: &ElectionName,
         kind: RequestKind,
         by: &NodeId,
+        of: Option<(Lineage, Term)>,
     ) -> Result<(), Error> {
         // Names this very request, so that a lost answer can be recognised.
         let writer = Writer {
@@ -573,7 +587,7 @@ impl NamespaceView {
             lapses: false,
         };
         // Whom this is about. If somebody else has asked the same and was obeyed, leadership has moved: once is enough.
-        let mut first_led = None;
+        let mut first_led = of.map(Some);
         // The term of a request whose answer was lost. Its leader may have obeyed by now, and then its successor is not
         // to be asked as well.
         let mut perhaps_asked = None;

@@ -33,6 +33,20 @@ const PROBE: &[u8] = b"GET /healthz HTTP/1.0\r\n\r\n";
 pub(crate) async fn client(options: &AtServer) -> anyhow::Result<Client> {
     let servers = servers(options).await?;
     let mut builder = Client::builder(&servers).deadline(options.timeout);
+    let stores = stores(options);
+    if !stores.is_empty() {
+        // A broker that was started since, while those that were there then are gone.
+        builder = builder.find_with(move || {
+            let stores = stores.clone();
+            async move {
+                let mut found = Vec::new();
+                for store in &stores {
+                    found.extend(brokers(store).await.unwrap_or_default());
+                }
+                found
+            }
+        });
+    }
     if let Some(token) = token(options)? {
         builder = builder.token(token);
     }
@@ -42,12 +56,8 @@ pub(crate) async fn client(options: &AtServer) -> anyhow::Result<Client> {
 /// Where the brokers are: as named, with those of a store in place of its URL. If none was named, and none answers where
 /// one usually is, those of the usual store, if it is there.
 async fn servers(options: &AtServer) -> anyhow::Result<Vec<String>> {
-    let is_usual = options.server == [SERVER_DEFAULT];
-    if is_usual && !answers(tenure_server::LISTEN_DEFAULT).await {
-        let store = std::env::var("TENURE_STORE")
-            .ok()
-            .filter(|url| !url.is_empty());
-        let found = brokers(store.as_deref().unwrap_or(STORE_DEFAULT)).await;
+    if is_usual(options) && !answers(tenure_server::LISTEN_DEFAULT).await {
+        let found = brokers(&usual_store()).await;
         // Nothing was asked for, so nothing is said of what is not there.
         if let Some(found) = found.ok().filter(|found| !found.is_empty()) {
             return Ok(found);
@@ -67,6 +77,27 @@ async fn servers(options: &AtServer) -> anyhow::Result<Vec<String>> {
         }
     }
     Ok(servers)
+}
+
+/// Whether no broker was named.
+fn is_usual(options: &AtServer) -> bool {
+    options.server == [SERVER_DEFAULT]
+}
+
+/// The store of who names none.
+fn usual_store() -> String {
+    let named = std::env::var("TENURE_STORE").ok();
+    let named = named.filter(|url| !url.is_empty());
+    named.unwrap_or_else(|| STORE_DEFAULT.to_owned())
+}
+
+/// The stores that know of brokers: those that were named, or the usual one if nothing was.
+fn stores(options: &AtServer) -> Vec<String> {
+    if is_usual(options) {
+        return vec![usual_store()];
+    }
+    let named = options.server.iter().filter(|server| is_store(server));
+    named.cloned().collect()
 }
 
 /// Whether this is the URL of a store, and not of a broker.

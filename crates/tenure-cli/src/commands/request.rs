@@ -187,12 +187,23 @@ impl Asked {
         }
         let stays = self.stays(&before);
         let asked = match &self.request.to {
-            None => match self.moved(view).await? {
-                Some(lease) if lease.holder().is_some() => return self.tell("done", &lease),
-                // Somebody is about to lead.
-                Some(_) => Ok(()),
-                None => view.request_resign(&self.election, &self.request.by).await,
-            },
+            None => {
+                let (status, _) = view.led(&self.election).await?;
+                match status.lease {
+                    Some(lease) if has_moved(&lease, status.lease_age) => {
+                        if lease.holder().is_some() {
+                            return self.tell("done", &lease);
+                        }
+                        // Somebody is about to lead.
+                        Ok(())
+                    }
+                    Some(lease) => {
+                        let (election, by) = (&self.election, &self.request.by);
+                        view.request_resign_of(election, &lease, by).await
+                    }
+                    None => Err(self.nobody_leads()),
+                }
+            }
             Some(To {
                 node, incarnation, ..
             }) => {
@@ -243,20 +254,6 @@ impl Asked {
             }
             Err(_) => self.tell("not_yet", &last),
         }
-    }
-
-    /// The lease, if leadership has moved since this process was started: several that ask the leader to resign at the same
-    /// time mean the same one. Both are spans of time, each by one clock.
-    async fn moved(&self, view: &NamespaceView) -> Result<Option<Box<Lease>>, Error> {
-        let Some(running) = running_for() else {
-            return Ok(None);
-        };
-        let (status, _) = view.led(&self.election).await?;
-        let is_new = status.lease_age.is_some_and(|age| age < running);
-        // A request rewrites the lease, and the first leader of all has replaced nobody.
-        let has_moved =
-            |lease: &Lease| lease.request.is_none() && !lease.history.is_empty() && is_new;
-        Ok(status.lease.filter(has_moved).map(Box::new))
     }
 
     /// Whether the one that is to lead does, and is asked to go.
@@ -382,6 +379,24 @@ impl Asked {
         Ok(ExitCode::from(EXIT_NO))
     }
 }
+
+/// Whether leadership has moved since this process was started, or is moving: several that ask the leader to resign at the same
+/// time mean the same one. Both are spans of time, each by one clock.
+fn has_moved(lease: &Lease, age: Option<Duration>) -> bool {
+    let running = running_for().unwrap_or_default();
+    let recent = match (lease.holder(), lease.reserved_for()) {
+        (Some(_), _) => running,
+        (None, None) => running.max(HANDOVER),
+        // To be ended.
+        (None, Some(_)) => return false,
+    };
+    // A request rewrites the lease, and the first leader of all has replaced nobody.
+    let is_of_a_move = lease.request.is_none() && !lease.history.is_empty();
+    is_of_a_move && age.is_some_and(|age| age < recent)
+}
+
+/// Who asks while nobody leads meant the one who has just resigned.
+const HANDOVER: Duration = Duration::from_secs(1);
 
 /// For how long this process exists, as the kernel says: that is since before its program was loaded.
 fn running_for() -> Option<Duration> {

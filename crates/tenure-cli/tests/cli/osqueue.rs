@@ -577,3 +577,54 @@ fn one_address_of_a_broker_that_dies_is_no_dead_end() {
     worker.kill().unwrap();
     worker.wait().unwrap();
 }
+
+/// As the README shows it: nobody has told the worker of the second broker when the first is killed.
+#[test]
+fn a_worker_that_knows_the_store_finds_brokers_that_are_started_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut leader = Broker::start(folder.path(), |_| {});
+    until(|| leader.is_leading());
+    let store = format!("file:{}", folder.path().display());
+    let arguments = [
+        "worker",
+        "--type",
+        "echo",
+        "--server",
+        &store,
+        "--timeout",
+        "1m",
+        "--",
+        "cat",
+    ];
+    let mut worker = tenure(&arguments).stderr(Stdio::null()).spawn().unwrap();
+    let submit = || {
+        let arguments = [
+            "job",
+            "submit",
+            "echo",
+            "1",
+            "--wait",
+            "1m",
+            "--timeout",
+            "1m",
+            "--server",
+            &store,
+        ];
+        let (code, stdout, stderr) = crate::support::run(&mut tenure(&arguments));
+        assert!(
+            code == 0 && stdout.contains("completed"),
+            "{stdout}{stderr}"
+        );
+    };
+    submit();
+    let standby = Broker::start(folder.path(), |_| {});
+    until(|| {
+        standby
+            .curl(&[&format!("{}/readyz", standby.url)])
+            .contains("standby")
+    });
+    leader.kill();
+    submit();
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+}

@@ -574,6 +574,39 @@ async fn a_submit_whose_answer_is_lost_is_done_once_and_was_created() {
     assert!(!response.headers().contains_key("tenure-repeated"));
 }
 
+/// osqueue's clients cannot tell what became of a submit, nor send one again.
+#[tokio::test]
+async fn a_submit_of_osqueue_whose_answer_is_lost_is_done_once() {
+    let (_folder, leader, proxy, standby) = behind_proxy().await;
+    // "MQ==" is 1, as bytes of JSON.
+    for (number, (path, payload)) in [
+        ("/osqueue/v1/jobs", json!(1)),
+        ("/osqueue/osqueue.v1.QueueService/SubmitJob", json!("MQ==")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let sent = proxy.puts();
+        proxy.fail_next(Fault::LoseAnswer);
+        let (status, answer) = standby.post(path, json!({ "payload": payload })).await;
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(proxy.puts(), sent + 2, "it was sent again");
+        let (_, listed) = leader.get("/osqueue/v1/jobs").await;
+        let jobs = listed["jobs"].as_array().unwrap();
+        assert_eq!(jobs.len(), number + 1, "{listed}");
+        assert_eq!(jobs[number]["id"], answer["jobId"], "{listed}");
+    }
+    // A name is good for one job.
+    let named = async |payload: u32| {
+        let request = leader.request(Method::POST, "/osqueue/v1/jobs");
+        let request = request.header("idempotency-key", "mine");
+        answered(request.json(&json!({ "payload": payload }))).await
+    };
+    assert_eq!(named(1).await, (200, json!({"jobId": "mine"})));
+    assert_eq!(named(1).await.0, 200);
+    assert_eq!(named(2).await.0, 409);
+}
+
 #[tokio::test]
 async fn a_claim_whose_answer_is_lost_costs_no_attempt() {
     let (_folder, leader, proxy, standby) = behind_proxy().await;

@@ -925,6 +925,7 @@ async fn many_requests_to_resign_at_once_move_leadership_once() {
         view.candidates(&name).await.unwrap().len() == 2
     })
     .await;
+    let before = view.status(&name).await.unwrap().lease.unwrap();
     let ops = "ops".parse().unwrap();
     let requests = join_all((0..10).map(|_| view.request_resign(&name, &ops))).await;
     for request in requests {
@@ -934,6 +935,10 @@ async fn many_requests_to_resign_at_once_move_leadership_once() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let status = view.status(&name).await.unwrap();
     assert_eq!(status.lease.unwrap().term, Term(2));
+    // Nor does one that comes now, and is about the leader before.
+    view.request_resign_of(&name, &before, &ops).await.unwrap();
+    let lease = view.status(&name).await.unwrap().lease.unwrap();
+    assert_eq!((lease.term, lease.request), (Term(2), None));
     a.shutdown().await;
     b.shutdown().await;
 }

@@ -198,24 +198,38 @@ async fn throttle(State(app): State<Arc<App>>) -> Response {
 
 async fn submit(
     State(app): State<Arc<App>>,
+    name: Result<CallName, Problem>,
     body: Result<LooseJson<Submit>, Problem>,
 ) -> Result<Response, Problem> {
-    let LooseJson(body) = body?;
+    let (CallName(name), LooseJson(body)) = (name?, body?);
     let mut job = Submission::new(names::job_type(body.job_type.as_deref())?);
-    job.id = Some(uuid()?);
+    // A standby names each call, so that it can send it again.
+    job.id = Some(match name {
+        None => uuid()?,
+        Some(name) => JobId::new(name.as_str()).map_err(|error| {
+            Problem::new(Code::InvalidField, error.to_string()).field("Idempotency-Key")
+        })?,
+    });
     job.payload = body.payload;
     job.max_attempts = Some(attempts(body.max_attempts));
     let submitted = app.queue.submit(vec![job]).await.map_err(|error| {
         let problem = Problem::from(error).within("jobs[0].");
         problem.renamed("max_attempts", "maxAttempts")
     })?;
-    // Its id is new, so nothing but the number of jobs is in its way.
-    let created = submitted
-        .into_iter()
-        .find(|job| job.status == SubmitStatus::Created);
-    let job_id = created.ok_or_else(full)?.id;
-    app.rates.submitted.add(1);
-    Ok(ok(&Submitted { job_id }))
+    let submitted = submitted.into_iter().next().ok_or_else(full)?;
+    match submitted.status {
+        SubmitStatus::Created => app.rates.submitted.add(1),
+        // It was sent again.
+        SubmitStatus::Duplicate => {}
+        SubmitStatus::Conflict => {
+            let what = "another job was submitted with this Idempotency-Key";
+            return Err(Problem::new(Code::Conflict, what).field("Idempotency-Key"));
+        }
+        SubmitStatus::Full => return Err(full()),
+    }
+    Ok(ok(&Submitted {
+        job_id: submitted.id,
+    }))
 }
 
 /// A job of osqueue's that may not be tried is tried once, as there.
