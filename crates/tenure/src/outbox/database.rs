@@ -535,7 +535,7 @@ impl Hints {
         if let Some(listener) = &mut self.listener {
             match listener.recv().await {
                 Ok(_) => return,
-                // Polling goes on; the next relay listens again.
+                // Polling goes on until the relay listens again.
                 Err(error) => {
                     tracing::debug!(%error, "the outbox is polled from now on");
                     self.listener = None;

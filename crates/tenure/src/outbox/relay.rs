@@ -274,6 +274,7 @@ impl<'a, D: Deliver> Run<'a, D> {
         self.ready.clear();
         self.plan = self.plan.after_trouble();
         self.is_waiting = false;
+        self.status_due = Instant::now();
         tokio::time::sleep(Duration::from_millis(500)).await;
         Ok(())
     }
@@ -500,6 +501,7 @@ impl<'a, D: Deliver> Run<'a, D> {
                         .await?;
                 }
                 self.shared.counters.note(status);
+                self.listen_again().await;
             }
             Ok(Err(error)) => {
                 tracing::debug!(daemon = %self.shared.daemon, error = told(&error), "cannot count the outbox's rows");
@@ -509,6 +511,19 @@ impl<'a, D: Deliver> Run<'a, D> {
             }
         }
         Ok(())
+    }
+
+    /// The connection that listened may have been lost alone, or with all others.
+    async fn listen_again(&mut self) {
+        if self.hints.are_there() {
+            return;
+        }
+        let hints = tokio::time::timeout(STATUS_PATIENCE, self.shared.database.hints()).await;
+        if let Ok(hints) = hints {
+            self.hints = hints;
+            // Said again, and looked once more then.
+            self.is_waiting = false;
+        }
     }
 
     /// Drops the counters that stand where they stood the last time, with no row waiting then and now.

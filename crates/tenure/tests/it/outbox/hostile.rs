@@ -248,18 +248,27 @@ async fn after_a_restart_of_postgres_the_relay_listens_again() {
     let name = ground.url.rsplit_once('/').unwrap().1.to_owned();
     let mut root = Any::connect(&server).await;
     let home = Home::new().await;
-    let relay = home.relay_to_queue(ground.database()).await;
+    home.queue.serving().await.unwrap();
+    // With its usual waits: in brisk ones it has no time to find that it cannot listen.
+    let deliver = ToQueue::new(home.queue.clone());
+    let relay = home.relay(ground.database(), deliver, Options::default());
     let listeners = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND query ILIKE 'LISTEN%'"
     );
     until("it listens", async || root.number(&listeners).await == 1).await;
+    // It finds out that it cannot listen while it waits.
+    let busy = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND clock_timestamp() - query_start < interval '300 ms'"
+    );
+    until("it waits", async || root.number(&busy).await == 0).await;
     root.run(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false"))
         .await;
     root.run(&format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
     ))
     .await;
-    until("it has noticed", async || relay.metrics().unavailable > 0).await;
+    // More than once: what listened has found no other connection either.
+    until("it has noticed", async || relay.metrics().unavailable > 3).await;
     root.run(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true"))
         .await;
     until("it listens again", async || {
