@@ -272,7 +272,6 @@ stack_rules! {
         => "what should happen does" | "a claim stands as long as its lease";
     missed_slots_are_caught_up_with: MissedSlotsForgotten => "schedules keep their slots";
     a_paused_schedule_fires_nothing: PauseIgnored => "schedules keep their slots";
-    a_resumed_schedule_skips_its_pause: PauseMadeUp => "schedules keep their slots";
     a_queue_runs_no_more_than_it_may: ConcurrencyIgnored => "a queue's limits are kept";
     a_queue_gives_no_more_than_its_rate: RateIgnored => "a queue's limits are kept";
     a_queue_that_opens_wakes_who_waits: OpeningUnnoted => "a claim that waits is served";

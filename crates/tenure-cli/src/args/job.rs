@@ -57,8 +57,8 @@ Exit codes:
 
 const DELETE_AFTER: &str = "\
 Only jobs that are completed, cancelled or dead can be deleted, with their payloads and results. The
-id of a job that finished less than an hour ago is kept until then, so that a repeated submit does
-not run it again.
+id of a job that finished less than an hour ago is kept for the rest of that hour, so that a
+repeated submit does not run it again.
 
 Examples:
   tenure job delete report-2026-02

@@ -26,12 +26,13 @@ fn run_on_terminal(mut command: Command) -> String {
     if !command.get_envs().any(|(name, _)| name == "TERM") {
         command.env("TERM", "xterm");
     }
-    let mut child = {
-        command
-            .stdout(File::from(terminal.try_clone().unwrap()))
-            .stderr(File::from(terminal));
-        command.spawn().unwrap()
-    };
+    let mut child = command
+        .stdout(File::from(terminal.try_clone().unwrap()))
+        .stderr(File::from(terminal))
+        .spawn()
+        .unwrap();
+    // It holds the terminal open as well.
+    drop(command);
     let mut seen = Vec::new();
     // The last writer closing a terminal is an error to its reader, not an end.
     let _ = File::from(controller).read_to_end(&mut seen);

@@ -20,11 +20,11 @@ const WIDTH: u32 = 1300;
 const PICTURES: [(&str, &str, &str, &str); 6] = [
     ("overview", "#/", "light", "SMTP 550"),
     ("queue-dark", "#/queues/mail", "dark", "Pick-up p95"),
-    ("jobs", "#/jobs?state=dead", "light", "SMTP 550"),
+    ("jobs", "#/jobs?state=dead&queue=mail", "light", "SMTP 550"),
     ("workers", "#/workers", "light", "worker-2"),
     (
         "schedules",
-        "#/schedules/nightly-report",
+        "#/schedules/refresh-search",
         "light",
         "Europe/Berlin",
     ),
@@ -68,10 +68,15 @@ async fn the_pictures_of_the_documentation_can_be_taken() {
         .await;
         sleep(time / 12).await;
         for (name, hash, colours, text) in PICTURES {
-            browser.looks(WIDTH, 900, colours).await;
+            browser.looks(WIDTH, 400, colours).await;
             browser.open(url, hash).await;
             browser.shows("main", text).await;
             browser.shows("#connection", "live").await;
+            if name == "jobs" {
+                let three = "[...document.querySelectorAll('#jobs tbody input')].slice(0, 3).forEach((box) => box.click())";
+                browser.run(three).await;
+                browser.shows(".selected", "selected").await;
+            }
             // Plots are drawn, and messages have gone.
             sleep(Duration::from_secs(2)).await;
             browser.picture(&format!("docs/{name}.webp")).await;
@@ -108,8 +113,15 @@ async fn prepare(http: &Client, url: &str) {
         nightly,
     )
     .await;
-    let often = json!({"cron": "*/15 * * * * *", "job": job("refresh")});
-    send(http, Method::PUT, url, "/v1/schedules/refresh", often).await;
+    let often = json!({"cron": "*/2 * * * *", "timezone": "Europe/Berlin", "job": job("refresh")});
+    send(
+        http,
+        Method::PUT,
+        url,
+        "/v1/schedules/refresh-search",
+        often,
+    )
+    .await;
 }
 
 /// Until it is done: a leader may be missing for a while.
