@@ -5,7 +5,7 @@
 MDBOOK_VERSION = 0.5.4
 MDBOOK = $${XDG_CACHE_HOME:-$$HOME/.cache}/tenure-test/mdbook-$(MDBOOK_VERSION)
 
-.PHONY: docs dist dist-test help test check fix sim model fuzz overlap chaos chaos-failover chaos-clocks screenshots soak outbox-kills outbox-claims bench-outbox bench-store bench-election bench-queue bench-server
+.PHONY: docs dist dist-test help test check fix sim model mutants fuzz overlap chaos chaos-failover chaos-clocks screenshots soak outbox-kills outbox-claims bench-outbox bench-store bench-election bench-queue bench-server
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -45,6 +45,9 @@ sim: ## simulate nodes on a faulty store, the whole stack, and one-shot callers;
 model: ## look at every order of events within bounds, and break each rule to see that it is noticed
 	cargo run --quiet --release --locked -p tenure-sim --bin model
 	scripts/mutants --model
+
+mutants: ## change tenure-core in every small way that cargo-mutants knows: its tests and the simulations notice; hours, MINUTES=N for a part
+	scripts/cargo-mutants --keep $(if $(MINUTES),--minutes $(MINUTES))
 
 OVERLAP_SECONDS ?= 300
 overlap: ## kill, stop and cut off real nodes and programs for five minutes: no shard may run twice

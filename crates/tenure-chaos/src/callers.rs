@@ -25,10 +25,10 @@ struct LeaderAnswer {
 
 /// What all callers were told.
 #[derive(Debug, Default)]
-pub struct Answers(Mutex<Told>);
+pub struct Answers(Mutex<Heard>);
 
 #[derive(Debug, Default)]
-struct Told {
+struct Heard {
     calls: u64,
     led: Vec<LeaderAnswer>,
 }
@@ -116,7 +116,7 @@ impl Answers {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Told> {
+    fn lock(&self) -> MutexGuard<'_, Heard> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

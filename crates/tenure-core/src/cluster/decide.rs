@@ -749,29 +749,18 @@ mod tests {
         }
     }
 
-    /// All shards run on the first node; the second was given one and failed. Nobody tells the leader anything from then on.
-    #[test]
-    fn a_node_that_has_failed_gets_its_share_without_any_news() {
-        let config = Config::default();
-        let definition = Definition {
+    fn six() -> Definition {
+        Definition {
             count: Count::Shards(SHARDS),
             weight: 1,
             requires: BTreeMap::new(),
             revision: 0,
-        };
-        let generation = Generation(1);
-        let runs = (0..SHARDS).map(|index| Run(index, generation, RunState::Running));
-        let mut nodes = Nodes::default();
-        let mut now = Moment::from_origin(Duration::from_secs(1000));
-        let (first, second) = (
-            node(1, &definition, runs.collect()),
-            node(2, &definition, Vec::new()),
-        );
-        let (holder, other) = (first.holder(), second.holder());
-        for record in [first, second] {
-            nodes.hear(now, record, Duration::ZERO);
         }
-        let daemon = DaemonId::new("d").unwrap();
+    }
+
+    /// All shards are assigned to one node, in the first generation.
+    fn all_on(holder: Holder, config: &Config, definition: &Definition) -> Assignments {
+        let generation = Generation(1);
         let assignment = Assignment {
             generation,
             incarnation: holder.incarnation,
@@ -779,7 +768,12 @@ mod tests {
             since: Wall::default(),
             count: SHARDS,
         };
-        let desired = Assignments {
+        let daemon = Daemon {
+            definition: definition.clone(),
+            shards: vec![Some(assignment); SHARDS as usize],
+            failures: BTreeMap::new(),
+        };
+        Assignments {
             lineage: None,
             term: Term(1),
             writer: Writer {
@@ -792,16 +786,58 @@ mod tests {
             force_after: config.drain_timeout,
             recovering: false,
             holders: [(holder.incarnation, holder)].into(),
-            daemons: [(
-                daemon.clone(),
-                Daemon {
-                    definition,
-                    shards: vec![Some(assignment); SHARDS as usize],
-                    failures: BTreeMap::new(),
-                },
-            )]
-            .into(),
+            daemons: [(DaemonId::new("d").unwrap(), daemon)].into(),
+        }
+    }
+
+    /// The leader looks again when the time of a node is over, and not before: it would decide for nothing.
+    #[test]
+    fn a_shard_that_does_not_start_is_looked_at_when_its_time_is_over() {
+        let (config, definition) = (Config::default(), six());
+        let state = |index| match index {
+            0 => RunState::Starting,
+            _ => RunState::Running,
         };
+        let runs = (0..SHARDS).map(|index| Run(index, Generation(1), state(index)));
+        let only = node(1, &definition, runs.collect());
+        let desired = all_on(only.holder(), &config, &definition);
+        let since = Moment::from_origin(Duration::from_secs(1000));
+        let mut nodes = Nodes::default();
+        nodes.hear(since, only, Duration::ZERO);
+        let mut memory = Memory::default();
+        memory.observe(since, &desired, &reported(&desired, &nodes));
+        let decided = decide(&Situation {
+            now: since + Duration::from_secs(1),
+            config: &config,
+            desired: &desired,
+            nodes: &nodes,
+            drained: &BTreeSet::new(),
+            memory: &memory,
+            force_after: config.drain_timeout,
+            may_place: MayPlace::Yes,
+            may_balance: true,
+        });
+        assert_eq!(decided.again_at, since + config.acknowledge_timeout);
+    }
+
+    /// All shards run on the first node; the second was given one and failed. Nobody tells the leader anything from then on.
+    #[test]
+    fn a_node_that_has_failed_gets_its_share_without_any_news() {
+        let config = Config::default();
+        let definition = six();
+        let runs = (0..SHARDS).map(|index| Run(index, Generation(1), RunState::Running));
+        let mut nodes = Nodes::default();
+        let mut now = Moment::from_origin(Duration::from_secs(1000));
+        let (first, second) = (
+            node(1, &definition, runs.collect()),
+            node(2, &definition, Vec::new()),
+        );
+        let (holder, other) = (first.holder(), second.holder());
+        for record in [first, second] {
+            nodes.hear(now, record, Duration::ZERO);
+        }
+        let daemon = DaemonId::new("d").unwrap();
+        let desired = all_on(holder, &config, &definition);
         let mut memory = Memory::default();
         let failed = Decision::Free {
             shard: Shard { daemon, index: 0 },

@@ -141,6 +141,22 @@ mod tests {
     }
 
     #[test]
+    fn a_session_that_is_listed_no_more_is_neither_live_nor_ended() {
+        let (now, never) = (Moment::default(), Duration::ZERO);
+        let mut nodes = Nodes::default();
+        nodes.hear(now, record(1, "d", State::Alive), never);
+        nodes.retain_live(&[Incarnation(1), Incarnation(2)].into());
+        assert_eq!(nodes.live().len(), 1);
+        nodes.retain_live(&[Incarnation(2)].into());
+        assert!(nodes.live().is_empty());
+        assert!(nodes.ended(Incarnation(1)).is_none(), "nobody says so");
+        assert!(
+            nodes.hear(now, record(2, "d", State::Alive), never),
+            "it is back"
+        );
+    }
+
+    #[test]
     fn what_has_ended_has_ended() {
         let (now, never) = (Moment::default(), Duration::ZERO);
         let mut nodes = Nodes::default();

@@ -218,6 +218,60 @@ fn a_new_leader_reads_all_before_it_tells_all() {
 }
 
 #[test]
+fn a_listing_counts_if_this_process_leads_from_its_beginning_to_its_end() {
+    let listed = |scene: &Scene| {
+        let listed = scene.sessions.values().map(|record| Listed {
+            node: record.node.clone(),
+            incarnation: record.incarnation,
+            version: Version::new(format!("{}{:?}", record.counter, record.state)),
+        });
+        Input::Listed(Some(listed.collect()))
+    };
+    // Begun before it led: what changed in between may not be in it.
+    let mut scene = three();
+    assert_eq!(scene.registry.step(at(4), Input::Wake), [Output::List]);
+    assert_eq!(scene.registry.step(at(4), Input::Leads(true)), []);
+    let answer = listed(&scene);
+    assert_eq!(scene.registry.step(at(4), answer), []);
+    // Ended when it leads no more: what it would remove belongs to others now.
+    let mut scene = three();
+    scene.pass(3, 300);
+    scene.step(at(300), Input::Holders(BTreeMap::new()));
+    assert_eq!(
+        scene.registry.step(at(300), Input::Leads(true)),
+        [Output::List]
+    );
+    assert_eq!(scene.registry.step(at(300), Input::Leads(false)), []);
+    let answer = listed(&scene);
+    let outputs = scene.registry.step(at(300), answer);
+    let is_read = |output: &Output| matches!(output, Output::Read { .. });
+    assert!(outputs.iter().all(is_read), "{outputs:?}");
+}
+
+#[test]
+fn one_that_was_only_hinted_at_and_is_not_listed_is_forgotten() {
+    let mut scene = three();
+    let hinted = Incarnation(6);
+    let outputs = scene.registry.step(at(1), Input::Hint(node(6), hinted));
+    assert_eq!(outputs.len(), 1, "it is read");
+    let version = Version::new("v");
+    let read = Input::Read(hinted, Box::new(Read::Unreadable { version }));
+    assert_eq!(scene.registry.step(at(1), read), []);
+    scene.reads = 0;
+    scene.pass(3, 30);
+    assert_eq!(scene.reads, 0, "nobody asks for it any more");
+}
+
+#[test]
+fn a_leader_reads_nobody_again_who_lives() {
+    let mut scene = three();
+    scene.step(at(1), Input::Leads(true));
+    scene.reads = 0;
+    scene.pass(3, 60);
+    assert_eq!(scene.reads, 0);
+}
+
+#[test]
 fn only_the_long_dead_are_removed_and_only_by_a_leader() {
     let mut scene = three();
     scene.step(at(1), Input::Holders([(Incarnation(3), node(3))].into()));

@@ -461,7 +461,10 @@ fn limits_hold_per_queue_and_say_when_they_open() {
     };
     story.act(Action::SetQueue(queue("default"), options));
     assert_eq!(story.claim(9).len(), 2, "the burst");
-    assert_eq!(story.queue.claimable_at(&[], &[]), Some(story.at + 500));
+    let opens = story.at + 500;
+    assert_eq!(story.queue.claimable_at(&[], &[]), Some(opens));
+    assert_eq!(story.queue.opens_after(story.at), Some(opens));
+    assert_eq!(story.queue.opens_after(opens), None, "later than that");
     story.act(Action::SetQueue(queue("default"), options));
     assert_eq!(
         story.claim(9).len(),
