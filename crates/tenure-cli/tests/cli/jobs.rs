@@ -247,6 +247,19 @@ fn jobs_are_read_from_standard_input() {
         stderr.starts_with("error: line 2 is not a valid job: unknown field `kind`"),
         "{stderr}"
     );
+    // A job that only the broker can refuse, in the second call: what the first one made is told.
+    let large = "x".repeat(300_000);
+    let late: String = (0..600)
+        .map(|number| {
+            let payload = if number == 555 { large.as_str() } else { "" };
+            format!("{{\"type\":\"late\",\"payload\":\"{payload}\"}}\n")
+        })
+        .collect();
+    let (code, stdout, stderr) = batch(&late, &["--batch"]);
+    assert_eq!((code, stdout.lines().count()), (1, 500));
+    let told = "error: line 556 was refused, and nothing from line 501 on was added; \
+                500 jobs were accepted before, and their ids are printed\n";
+    assert!(stderr.starts_with(told), "{stderr}");
     let array = batch("\n[{\"type\":\"mail\"}]\n", &["--batch"]);
     let told = "error: standard input is a JSON array, not one job per line\n\
                 hint: take it apart: jq -c '.[]' FILE | tenure job submit --batch; nothing was sent\n";

@@ -17,7 +17,7 @@ use tenure_core::queue::Rules;
 use tenure_core::{Incarnation, Lineage};
 use tenure_store::Expect;
 
-use super::access::{Access, Created, Pause};
+use super::access::{Access, Created, Keys, Pause};
 use super::frame::{NUMBER_MAX, Version, format_of};
 use super::{Error, Owner};
 
@@ -185,26 +185,31 @@ impl Ownership {
 async fn refuse_lost_origin(access: &Access) -> Result<(), Error> {
     let keys = &access.keys;
     let listed = access.store.list(keys.queue(), None).await?;
-    let (location, what) = match listed.entries.first() {
-        Some(entry) => (
-            keys.origin().to_string(),
-            format!("it is missing, although {} is there", entry.key),
-        ),
-        None if access.is_there(keys.begun()).await? => (
-            keys.queue().to_string(),
-            format!(
-                "everything in it is missing, although {begun} says that there was a log: put it back, or restore a backup \
-                 of the whole store. Only if all of its jobs may be lost, delete {begun} too: the queue then starts empty",
-                begun = keys.begun()
-            ),
-        ),
+    let lost = match listed.entries.first() {
+        Some(entry) => {
+            let what = format!("it is missing, although {} is there", entry.key);
+            Error::corrupt(&keys.origin(), what)
+        }
+        None if access.is_there(keys.begun()).await? => {
+            all_lost(keys, "everything in it is missing")
+        }
         None => return Ok(()),
     };
     // Someone else may have begun just now.
     if access.is_there(&keys.origin()).await? {
         return Ok(());
     }
-    Err(Error::corrupt(&location, what))
+    Err(lost)
+}
+
+/// There was a log, and nothing of it is left.
+pub(crate) fn all_lost(keys: &Keys, what: &str) -> Error {
+    let (queue, begun) = (keys.queue(), keys.begun());
+    let what = format!(
+        "{what}, although {begun} says that there was a log: put it back, or restore a backup of the whole store. Only if all \
+         of its jobs may be lost, delete all that is left in {queue}, and {begun} too: the queue then starts empty"
+    );
+    Error::corrupt(queue, what)
 }
 
 /// Notes that there is a log, outside of it.

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::access::Access;
 use super::error::Halt;
 use super::frame::{Digest, Frame, Header, Kind};
-use super::origin::Form;
+use super::origin::{self, Form};
 use super::policy::Growth;
 use super::reached::Reached;
 use super::segment::{self, Link};
@@ -90,6 +90,8 @@ pub(crate) struct Replay<'a, M> {
     pub(crate) until: u64,
     /// How far the log was known to reach before it was read.
     pub(crate) reached: Option<Reached>,
+    /// Without that: whether there was a log before it was read, so that it cannot be empty.
+    is_begun: bool,
     progress: Progress,
     report: &'a mut (dyn FnMut(Progress) + Send),
     started: Instant,
@@ -105,6 +107,7 @@ impl<'a, M: Machine> Replay<'a, M> {
             tail: Tail::default(),
             until: u64::MAX,
             reached: None,
+            is_begun: false,
             progress: Progress::default(),
             report,
             started: Instant::now(),
@@ -118,6 +121,7 @@ impl<'a, M: Machine> Replay<'a, M> {
         for _ in 0..RESTARTS_MAX {
             // Before the log, which only grows.
             self.reached = Reached::read(access).await?;
+            self.is_begun = self.reached.is_none() && access.is_there(access.keys.begun()).await?;
             let listing = Listing::read(access).await?;
             let usable = listing.until(self.until);
             let newest = usable.last().cloned();
@@ -212,6 +216,10 @@ impl<'a, M: Machine> Replay<'a, M> {
         }
         if self.until != u64::MAX {
             return Ok(());
+        }
+        // A leader notes that there is a log behind its first frame, so one without any frame has lost them all.
+        if last == 0 && self.is_begun {
+            return Err(origin::all_lost(&access.keys, "all of its commits are missing").into());
         }
         // Without the note people have said that the log is to be taken as it is.
         let Some(reached) = &self.reached else {

@@ -158,36 +158,44 @@ async fn batch(client: &Client, arguments: &Submit) -> anyhow::Result<ExitCode> 
             job.traceparent = parent;
             job.tracestate.clone_from(&state);
         }
-        jobs.push((line.len(), NewJob::from(job)));
+        jobs.push(Line {
+            number: number + 1,
+            bytes: line.len(),
+            job: NewJob::from(job),
+        });
     }
     let mut all = Vec::new();
     let mut rest = jobs.into_iter().peekable();
     while rest.peek().is_some() {
-        let mut some = Vec::new();
+        let (mut some, mut numbers) = (Vec::new(), Vec::new());
         let mut bytes = 0;
-        while let Some((length, job)) = rest
-            .next_if(|(length, _)| some.len() < BATCH && bytes + length <= BATCH_BYTES.max(*length))
+        while let Some(line) = rest
+            .next_if(|line| some.len() < BATCH && bytes + line.bytes <= BATCH_BYTES.max(line.bytes))
         {
-            bytes += length;
-            some.push(job);
+            bytes += line.bytes;
+            numbers.push(line.number);
+            some.push(line.job);
         }
-        let sent = client.submit_all(some).await;
-        let context = || match all.len() {
-            1 => "1 job was accepted before this".to_owned(),
-            count => format!("{count} jobs were accepted before this"),
-        };
-        let mut submitted = sent.with_context(context)?;
-        all.append(&mut submitted);
+        match client.submit_all(some).await {
+            Ok(mut submitted) => all.append(&mut submitted),
+            Err(error) => {
+                // What was accepted is told first: nobody else knows those ids.
+                if !all.is_empty() {
+                    show(arguments, &all)?;
+                }
+                let which = refused_lines(&numbers, &error.to_string());
+                let before = match all.len() {
+                    0 => "no job was accepted before".to_owned(),
+                    1 => "1 job was accepted before, and its id is printed".to_owned(),
+                    count => {
+                        format!("{count} jobs were accepted before, and their ids are printed")
+                    }
+                };
+                return Err(anyhow::Error::from(error).context(format!("{which}; {before}")));
+            }
+        }
     }
-    let rows: Vec<[String; 2]> = all
-        .iter()
-        .map(|one| [one.id.to_string(), status(one)])
-        .collect();
-    write(&if arguments.json {
-        document(&Document { jobs: &all })?
-    } else {
-        table(&rows)
-    })?;
+    show(arguments, &all)?;
     let refused =
         |one: &Submitted| matches!(one.status, SubmitStatus::Conflict | SubmitStatus::Full);
     Ok(if all.iter().any(refused) {
@@ -195,6 +203,34 @@ async fn batch(client: &Client, arguments: &Submit) -> anyhow::Result<ExitCode> 
     } else {
         ExitCode::SUCCESS
     })
+}
+
+fn show(arguments: &Submit, all: &[Submitted]) -> anyhow::Result<()> {
+    let rows: Vec<[String; 2]> = all
+        .iter()
+        .map(|one| [one.id.to_string(), status(one)])
+        .collect();
+    write(&if arguments.json {
+        document(&Document { jobs: all })?
+    } else {
+        table(&rows)
+    })
+}
+
+/// Which lines a call was about that failed. Where the broker names one of its jobs, it is that line.
+fn refused_lines(numbers: &[usize], error: &str) -> String {
+    let named = error.split_once("jobs[").and_then(|(_, rest)| {
+        let place: usize = rest.split_once(']')?.0.parse().ok()?;
+        numbers.get(place)
+    });
+    match (named, numbers) {
+        (Some(line), [first, ..]) if line != first => {
+            format!("line {line} was refused, and nothing from line {first} on was added")
+        }
+        (Some(line), _) => format!("line {line} was refused"),
+        (None, [first, .., last]) => format!("lines {first} to {last} were not accepted"),
+        (None, _) => "the last line was not accepted".to_owned(),
+    }
 }
 
 fn status(one: &Submitted) -> String {
@@ -207,7 +243,36 @@ fn status(one: &Submitted) -> String {
     }
 }
 
+/// A line of standard input.
+struct Line {
+    number: usize,
+    bytes: usize,
+    job: NewJob,
+}
+
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     jobs: &'a [Submitted],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::refused_lines;
+
+    #[test]
+    fn the_line_of_a_refused_job_is_told() {
+        let named = "jobs[2].payload has 300002 bytes; at most 262144 are allowed";
+        assert_eq!(
+            refused_lines(&[1001, 1002, 1005], named),
+            "line 1005 was refused, and nothing from line 1001 on was added"
+        );
+        assert_eq!(
+            refused_lines(&[3, 4, 6], "jobs[0].id"),
+            "line 3 was refused"
+        );
+        assert_eq!(
+            refused_lines(&[3, 4], "no broker answered, jobs[x]"),
+            "lines 3 to 4 were not accepted"
+        );
+    }
 }

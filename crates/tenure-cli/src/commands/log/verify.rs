@@ -6,6 +6,7 @@ use anyhow::Context;
 use serde_json::json;
 use tenure::Token;
 use tenure::core::ElectionName;
+use tenure::log;
 use tenure::log::inspect::{Finding, Verified};
 
 use crate::EXIT_NO;
@@ -13,6 +14,23 @@ use crate::args::LogVerify;
 use crate::output::{Data, Paint, Progress, Style, counted, printable};
 
 pub(super) async fn verify(arguments: LogVerify) -> anyhow::Result<ExitCode> {
+    let (verified, findings) = match look(&arguments).await {
+        Ok(found) => found,
+        // What keeps everything from being read is damage, too.
+        Err(error) => match error.downcast_ref() {
+            Some(log::Error::Corrupt { location, what }) => {
+                let (location, what) = (location.clone(), what.clone());
+                let damage = Finding::Damage { location, what };
+                (Verified::default(), vec![damage])
+            }
+            _ => return Err(error),
+        },
+    };
+    report(&arguments, &verified, &findings)
+}
+
+/// Reads everything.
+async fn look(arguments: &LogVerify) -> anyhow::Result<(Verified, Vec<Finding>)> {
     let stored = super::expect(&arguments.place).await?;
     let progress = Progress::new();
     let tell = |so_far: &Verified| {
@@ -36,8 +54,16 @@ pub(super) async fn verify(arguments: LogVerify) -> anyhow::Result<ExitCode> {
     let troubles = view.election_troubles(&ElectionName::queue(), led).await?;
     let damage = |(location, what)| Finding::Damage { location, what };
     findings.extend(troubles.into_iter().map(damage));
+    Ok((verified, findings))
+}
+
+fn report(
+    arguments: &LogVerify,
+    verified: &Verified,
+    findings: &[Finding],
+) -> anyhow::Result<ExitCode> {
     let (mut damage, mut remains) = (Vec::new(), Vec::new());
-    for finding in &findings {
+    for finding in findings {
         match finding {
             Finding::Damage { location, what } => damage.push((location, what)),
             Finding::Remains { location, what } => remains.push((location, what)),

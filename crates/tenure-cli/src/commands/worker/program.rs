@@ -62,7 +62,9 @@ fn is_secret(name: &str, value: &OsStr) -> bool {
     // Where the broker is found may be a store, with a password; an address of a broker has neither.
     let is_address = |value: &str| value.starts_with("http") && !value.contains('@');
     let names_store = name == "TENURE_SERVER" && !value.to_str().is_some_and(is_address);
-    let is_header = name.starts_with("OTEL_EXPORTER_OTLP") && name.ends_with("HEADERS");
+    let is_export = name.starts_with("OTEL_EXPORTER_OTLP");
+    let has_password = || value.to_str().is_none_or(|value| value.contains('@'));
+    let is_header = is_export && (name.ends_with("HEADERS") || has_password());
     is_token || is_url || names_store || is_header
 }
 
@@ -451,6 +453,9 @@ mod tests {
         ] {
             assert_eq!(is_secret("TENURE_SERVER", server), is_one, "{server}");
         }
+        let endpoint = "OTEL_EXPORTER_OTLP_ENDPOINT";
+        assert!(!is_secret(endpoint, "http://127.0.0.1:4318"));
+        assert!(is_secret(endpoint, "https://user:password@collector"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::{
     Error, Form, Frame, Frames, Kind, Name, Origin, RESTARTS_MAX, Segment, Snapshot, Stored,
 };
 use crate::log::Position;
+use crate::log::origin::all_lost;
 use crate::log::reached::Reached;
 
 /// Something that was found.
@@ -122,6 +123,8 @@ impl<'a> Pass<'a> {
             }
             reached => reached?,
         };
+        let keys = &self.stored.access.keys;
+        let is_begun = reached.is_none() && self.stored.access.is_there(keys.begun()).await?;
         let snapshots = self.stored.snapshots().await?;
         let mut published = vec![(0, Some(Position(0)))];
         for snapshot in &snapshots {
@@ -163,6 +166,13 @@ impl<'a> Pass<'a> {
             match reached.map(|reached| reached.check(access, place)) {
                 Some(Err(Error::Corrupt { location, what })) => {
                     self.findings.push(Finding::Damage { location, what });
+                }
+                // A leader notes that there is a log behind its first frame, so one without any frame has lost them all.
+                None if place == 0 && is_begun => {
+                    let lost = all_lost(&access.keys, "all of its commits are missing");
+                    if let Error::Corrupt { location, what } = lost {
+                        self.damage(location, what);
+                    }
                 }
                 None if !is_gone => {}
                 _ => self.leads_to(&snapshots),

@@ -524,3 +524,21 @@ async fn a_pipe_or_a_folder_in_place_of_a_segment_is_named() {
     }
     assert_eq!(world.replay().await.unwrap().records.len(), 6);
 }
+
+/// Though nothing else tells of it: neither the note of its end nor a snapshot.
+#[tokio::test]
+async fn a_log_that_lost_every_commit_is_not_called_empty() {
+    for world in [World::memory(), World::file().await] {
+        lead_in_order(&world, 1, Config::default(), 3).await;
+        world.store.delete(&world.key("reached")).await.unwrap();
+        // Without the note it is taken as it is, as long as there is something.
+        assert_eq!(damages(&world).await, Vec::<String>::new());
+        for place in 1..10 {
+            world.store.delete(&world.place(place)).await.unwrap();
+        }
+        for path in world.segments() {
+            fs::write(path, b"").unwrap();
+        }
+        is_named(&world, 2, "all of its commits are missing").await;
+    }
+}
