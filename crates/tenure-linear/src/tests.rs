@@ -180,3 +180,18 @@ fn an_end_may_be_told_again() {
     breaks(&history(ended("a", End::Complete, Some(true))), 4);
     fits(&history(ended("a", End::Complete, Some(false))));
 }
+
+/// A client that sends a submit again learns that the job is there, not since when.
+#[test]
+fn a_submit_that_was_sent_again_leaves_a_job_behind() {
+    let there = || Call::Submit(Some(Submitted::There));
+    fits(&[
+        call(1, 2, there()),
+        call(3, 4, there()),
+        call(5, 6, claim("a")),
+    ]);
+    breaks(
+        &[call(1, 2, there()), call(3, 4, Call::Read(Seen::Nothing))],
+        1,
+    );
+}
