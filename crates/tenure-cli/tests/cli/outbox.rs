@@ -1,8 +1,9 @@
 //! The outbox through the command line: a relay that is killed again and again, and the verbs that look at it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection, Executor};
@@ -46,11 +47,11 @@ fn broker(folder: &std::path::Path, more: &[&str]) -> (Process, String) {
     (Process(child), url)
 }
 
-fn relay(folder: &std::path::Path, outbox: &str, broker: &str) -> Process {
+fn relay(folder: &std::path::Path, outbox: &str, broker: &str, node: &str) -> Process {
     let store = format!("file:{}", folder.join("store").display());
     let arguments = [
         "outbox", "run", outbox, "--server", broker, "--store", &store, "--ttl", "1s", "--node",
-        "relay",
+        node,
     ];
     let mut command = tenure(&arguments);
     Process(command.stderr(Stdio::null()).spawn().unwrap())
@@ -107,7 +108,7 @@ where
     let database = Database::new(url).unwrap();
     let of_round = rows / (kills + 1);
     for round in 0..=kills {
-        let relaying = relay(folder.path(), url, &broker_url);
+        let relaying = relay(folder.path(), url, &broker_url, "relay");
         let takeover = database.status().await.unwrap().takeover;
         let mut written = 0;
         while written < of_round {
@@ -154,8 +155,110 @@ where
     assert_eq!(found, committed);
 }
 
+/// Stops whichever of two relays is at it, until the other one has taken over, and lets it go on: somewhere in the middle.
+async fn survives_pauses<D>(url: &str, begin: &'static str)
+where
+    D: sqlx::Database,
+    D::Connection: tenure::outbox::Insert,
+    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+{
+    let pauses = number_of("TENURE_OUTBOX_PAUSES", 3);
+    let folder = tempfile::tempdir().unwrap();
+    let (_broker, broker_url) = broker(folder.path(), &["--ttl", "2s"]);
+    let outbox = Outbox::default();
+    let mut connection = D::Connection::connect(url).await.unwrap();
+    outbox.create(&mut connection).await.unwrap();
+    let relays = ["a", "b"].map(|node| (node, relay(folder.path(), url, &broker_url, node)));
+    let database = Database::new(url).unwrap();
+    let mut count = 0;
+    for pause in 0..=pauses {
+        let before = database.status().await.unwrap();
+        for _ in 0..20 {
+            let jobs = (count..count + 50).map(|number| {
+                let mut job = job(number);
+                job.group = Some(Key::new(format!("g{}", number % 7)).unwrap());
+                job
+            });
+            count += 50;
+            for statement in [begin, "COMMIT"] {
+                if statement == "COMMIT" {
+                    let jobs = jobs.clone().collect();
+                    outbox.submit_all(&mut connection, jobs).await.unwrap();
+                }
+                let statement = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
+                connection.execute(statement).await.unwrap();
+            }
+        }
+        if pause == 0 {
+            eventually("one relays", async || {
+                database.status().await.unwrap().takeover > 0
+            })
+            .await;
+            continue;
+        }
+        let holder = before.holder.expect("one has taken over");
+        let (_, paused) = relays.iter().find(|(node, _)| **node == holder).unwrap();
+        let signal = |name: &str| {
+            let pid = paused.0.id().to_string();
+            let status = std::process::Command::new("kill")
+                .args([name, &pid])
+                .status();
+            assert!(status.unwrap().success());
+        };
+        signal("-STOP");
+        let began = Instant::now();
+        // In the middle of a change of SQLite, or of a file of the store, it keeps everybody out: then it is let go after a while, and has
+        // overlapped with nobody.
+        while database.status().await.unwrap().takeover == before.takeover
+            && began.elapsed() < Duration::from_secs(15)
+        {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        signal("-CONT");
+    }
+    eventually("all rows are gone", async || {
+        database.status().await.unwrap().waiting == 0
+    })
+    .await;
+    let status = database.status().await.unwrap();
+    assert_eq!(status.dead, 0);
+    assert!(status.takeover > 1, "nobody has ever taken over");
+    let mut groups = BTreeMap::<String, Vec<usize>>::new();
+    for (group, number) in listed(&broker_url) {
+        groups.entry(group).or_default().push(number);
+    }
+    for (place, numbers) in groups.values().enumerate() {
+        let all: Vec<usize> = (0..count).filter(|number| number % 7 == place).collect();
+        assert_eq!(*numbers, all, "each once, and in order");
+    }
+    assert_eq!(groups.len(), 7);
+}
+
+/// Group and payload of every job, in the order in which they were enqueued.
+fn listed(broker: &str) -> Vec<(String, usize)> {
+    let mut all = Vec::new();
+    let mut after = 0;
+    loop {
+        let url = format!("{broker}/v1/jobs?limit=1000&after={after}");
+        let output = std::process::Command::new("curl")
+            .args(["-s", &url])
+            .output();
+        let page: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+        for job in page["jobs"].as_array().unwrap() {
+            let number = usize::try_from(job["payload"].as_u64().unwrap()).unwrap();
+            all.push((job["group"].as_str().unwrap().to_owned(), number));
+        }
+        match page["next"].as_u64() {
+            Some(next) => after = next,
+            None => return all,
+        }
+    }
+}
+
 async fn fresh_database(server: &str) -> String {
-    let name = format!("outbox_{}", std::process::id());
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("outbox_{}_{number}", std::process::id());
     let (base, _) = server.rsplit_once('/').unwrap();
     let create = AssertSqlSafe(format!("CREATE DATABASE {name}"));
     if server.starts_with("postgres") {
@@ -201,6 +304,29 @@ async fn rows_in_sqlite_are_enqueued_once_though_the_relay_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let url = sqlite(folder.path()).await;
     survives_kills::<sqlx::Sqlite>(&url, "BEGIN IMMEDIATE", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_on_postgres_that_was_paused_delivers_nothing_twice_or_out_of_order() {
+    if let Some(server) = crate::support::server("TENURE_TEST_POSTGRES") {
+        let url = fresh_database(&server).await;
+        survives_pauses::<sqlx::Postgres>(&url, "BEGIN").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_on_mariadb_that_was_paused_delivers_nothing_twice_or_out_of_order() {
+    if let Some(server) = crate::support::server("TENURE_TEST_MYSQL") {
+        let url = fresh_database(&server).await;
+        survives_pauses::<sqlx::MySql>(&url, "BEGIN").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_on_sqlite_that_was_paused_delivers_nothing_twice_or_out_of_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = sqlite(folder.path()).await;
+    survives_pauses::<sqlx::Sqlite>(&url, "BEGIN IMMEDIATE").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
