@@ -366,7 +366,6 @@ outbox_rules! {
     nothing_overtakes_a_row_that_was_not_taken: RefusalOvertaken
         => "a group leaves the outbox in the order of its commits";
     a_row_that_is_no_job_is_put_aside: PoisonHoldsItsGroup => "what should happen does";
-    what_is_not_certain_is_read_again: RecoveryKeepsMemory => "what should happen does";
     what_was_delivered_is_written_down: TroubleDropsOutcomes => "what a relay has delivered it does not deliver again";
 }
 

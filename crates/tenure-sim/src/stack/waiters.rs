@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::queue::{ClaimRequest, Key, QueueOptions, Rate, Submission};
+use tenure_core::queue::{ClaimRequest, Key, QueueOptions, Rate, Submission, SubmitStatus};
 use tenure_core::{JobId, JobType, QueueName};
 use tokio::time::Instant;
 
@@ -225,10 +225,19 @@ impl Waiting {
     }
 }
 
+/// Submits until all are taken: the queue may be full until the operator has set it right.
 async fn submit(world: &Arc<World>, route: &mut Route, jobs: Vec<Submission>) {
     insist(world, route, move |queue| {
         let jobs = jobs.clone();
-        async move { queue.submit(jobs).await }
+        async move {
+            loop {
+                let answers = queue.submit(jobs.clone()).await?;
+                if answers.iter().all(|one| one.status != SubmitStatus::Full) {
+                    return Ok(());
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        }
     })
     .await;
 }

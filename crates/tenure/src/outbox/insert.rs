@@ -78,14 +78,17 @@ macro_rules! bind {
 #[cfg(feature = "postgres")]
 impl Insert for sqlx::PgConnection {
     async fn create_tables(&mut self) -> Result<(), sqlx::Error> {
-        // Of many who make a table at once PostgreSQL refuses some, although they say IF NOT EXISTS. What was made is rolled
-        // back then, and the first one has made it all.
+        // Of many who make a table at once PostgreSQL refuses some, or lets them wait for each other until a deadlock is found, although
+        // they say IF NOT EXISTS. So they come one after the other: all of this is one transaction, which holds the lock to its end. Whoever
+        // runs the schema by hand does not take it. What was made is rolled back then, and the first one has made it all.
+        let schema = format!(
+            "SELECT pg_advisory_xact_lock(hashtext('tenure_outbox'));\n{}",
+            super::SCHEMA_POSTGRES
+        );
         let mut tries = 0;
         loop {
-            match sqlx::raw_sql(super::SCHEMA_POSTGRES)
-                .execute(&mut *self)
-                .await
-            {
+            let made = sqlx::raw_sql(sqlx::AssertSqlSafe(schema.clone()));
+            match made.execute(&mut *self).await {
                 Ok(_) => return Ok(()),
                 Err(sqlx::Error::Database(_)) if tries < 10 => tries += 1,
                 Err(error) => return Err(error),

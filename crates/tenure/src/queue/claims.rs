@@ -299,6 +299,7 @@ impl Waiting {
                     }
                 }
                 Event::QueueSet { queue } | Event::Resumed { queue } => self.opened(queue.clone()),
+                Event::TimeSet { .. } => self.time_set(),
                 // In a queue with limited concurrency the end of one is room for another.
                 Event::Completed { queue, .. }
                 | Event::Failed { queue, .. }
@@ -312,6 +313,19 @@ impl Waiting {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// When queues open was noted by another time. Each that somebody waits for is looked at again, and noted anew.
+    fn time_set(&mut self) {
+        self.opening.clear();
+        let names: Vec<QueueName> = self.by_queue.keys().cloned().collect();
+        for name in names {
+            self.opened(name);
+        }
+        if !self.any_queue.is_empty() {
+            // Looked at now: it notes the next opening of any.
+            self.wake_at(0, None);
         }
     }
 

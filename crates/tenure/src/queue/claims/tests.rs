@@ -258,6 +258,22 @@ fn a_queue_with_a_rate_wakes_one_after_the_other_whatever_lies_elsewhere() {
 }
 
 #[test]
+fn a_queue_that_opens_since_time_was_set_back_wakes_who_waits() {
+    for queues in [&["a"][..], &[]] {
+        let mut world = World::new();
+        world.apply(Action::SetQueue(queue_name("a"), rate(1, 1_000)));
+        world.submit((0..3).map(|_| job("a", "x")).collect());
+        // By a time that is wrong.
+        let ahead = NOW + 1_000_000;
+        assert_eq!(world.claim(ahead, request("0", &["a"], &[], 1)).len(), 1);
+        world.wait(request("1", queues, &[], 1));
+        assert_eq!(world.wake(ahead), told(&[]));
+        world.apply_at(NOW, Action::SetTime(NOW));
+        assert_eq!(world.wake(NOW), told(&[("1", 1)]), "{queues:?}");
+    }
+}
+
+#[test]
 fn each_closed_queue_that_is_waited_for_opens_by_itself() {
     let mut world = World::new();
     for (name, period) in [("a", 1_000), ("b", 5_000), ("c", 3_000)] {
