@@ -33,6 +33,8 @@ pub(crate) struct Jobs {
     pub(crate) ids: BTreeMap<JobId, u64>,
     /// What each schedule makes.
     templates: BTreeMap<ScheduleName, Submission>,
+    /// How often an operator has set the queue's time.
+    pub(crate) times_set: u64,
     /// How many jobs were answered with again.
     pub(crate) asked_again: u64,
     pub(crate) ends: Ends,
@@ -265,6 +267,9 @@ impl Jobs {
             && let Some(job) = self.forgotten.get(id)
         {
             self.made_again.entry(id.clone()).or_insert(job.sequence);
+        }
+        if matches!(event, Event::TimeSet { .. }) {
+            self.times_set += 1;
         }
         match event {
             Event::Submitted { id, sequence, .. } => {
