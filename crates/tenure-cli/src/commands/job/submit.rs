@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use serde::Serialize;
 use tenure_client::api::{self, SubmitStatus, Submitted};
-use tenure_client::{Client, NewJob, Payload, State, Submission, Traceparent, Tracestate};
+use tenure_client::{Client, Error, NewJob, Payload, State, Submission, Traceparent, Tracestate};
 
 use crate::EXIT_NO;
 use crate::args::Submit;
@@ -183,7 +183,12 @@ async fn batch(client: &Client, arguments: &Submit) -> anyhow::Result<ExitCode> 
                 if !all.is_empty() {
                     show(arguments, &all)?;
                 }
-                let which = refused_lines(&numbers, &error.to_string());
+                let which = match &error {
+                    Error::Unknown { .. } => {
+                        format!("it is not known whether {} added", lines(&numbers))
+                    }
+                    error => refused_lines(&numbers, &error.to_string()),
+                };
                 let before = match all.len() {
                     0 => "no job was accepted before".to_owned(),
                     1 => "1 job was accepted before, and its id is printed".to_owned(),
@@ -228,8 +233,16 @@ fn refused_lines(numbers: &[usize], error: &str) -> String {
             format!("line {line} was refused, and nothing from line {first} on was added")
         }
         (Some(line), _) => format!("line {line} was refused"),
-        (None, [first, .., last]) => format!("lines {first} to {last} were not accepted"),
-        (None, _) => "the last line was not accepted".to_owned(),
+        (None, _) => format!("{} not accepted", lines(numbers)),
+    }
+}
+
+/// Lines, with their verb.
+fn lines(numbers: &[usize]) -> String {
+    match numbers {
+        [first, .., last] => format!("lines {first} to {last} were"),
+        [only] => format!("line {only} was"),
+        [] => "nothing was".to_owned(),
     }
 }
 
@@ -273,6 +286,10 @@ mod tests {
         assert_eq!(
             refused_lines(&[3, 4], "no broker answered, jobs[x]"),
             "lines 3 to 4 were not accepted"
+        );
+        assert_eq!(
+            refused_lines(&[7], "the body is too large"),
+            "line 7 was not accepted"
         );
     }
 }
