@@ -86,18 +86,29 @@ impl Leases {
     }
 
     /// Claims were asked for again, and are answered now: their leases start again, since their worker counts from here.
-    /// One that was reported as expired has ended, whatever the log still has to say.
-    pub fn claimed_again(&mut self, tokens: impl IntoIterator<Item = Token>, now: Moment) {
-        for Token { number, .. } in tokens {
-            if let Some(lease) = self.leases.get_mut(&number)
-                && let Some(deadline) = lease.deadline
-            {
-                let renewed = now + lease.length;
-                lease.deadline = Some(renewed);
-                self.deadlines.remove(&(deadline, number));
-                self.deadlines.insert((renewed, number));
+    /// Returns those that were reported as expired: they have ended, whatever the log still has to say, and their worker must
+    /// not be told that it holds them.
+    #[must_use]
+    pub fn claimed_again(
+        &mut self,
+        tokens: impl IntoIterator<Item = Token>,
+        now: Moment,
+    ) -> Vec<Token> {
+        let mut expired = Vec::new();
+        for token in tokens {
+            let number = token.number;
+            let lease = self.leases.get_mut(&number);
+            match lease.and_then(|lease| Some((lease.deadline?, lease))) {
+                None => expired.push(token),
+                Some((deadline, lease)) => {
+                    let renewed = now + lease.length;
+                    lease.deadline = Some(renewed);
+                    self.deadlines.remove(&(deadline, number));
+                    self.deadlines.insert((renewed, number));
+                }
             }
         }
+        expired
     }
 
     /// Renews a lease, and notes progress.
@@ -292,11 +303,12 @@ mod tests {
     #[test]
     fn a_claim_asked_for_again_lasts_from_then_on() {
         let (_, mut leases, claimed) = running();
-        leases.claimed_again([claimed.token], at(20));
+        assert_eq!(leases.claimed_again([claimed.token], at(20)), []);
         assert_eq!(leases.expired(at(49), 10), []);
         assert_eq!(leases.expired(at(50), 10).len(), 1);
-        // The command that ends it is under way.
-        leases.claimed_again([claimed.token], at(51));
+        // The command that ends it is under way, so it is not held any more.
+        let expired = leases.claimed_again([claimed.token], at(51));
+        assert_eq!(expired, [claimed.token]);
         assert_eq!(leases.next_deadline(), None);
     }
 }

@@ -302,7 +302,7 @@ impl Machine for Broker {
         let was_full = self.queue.is_full();
         let mut events = std::mem::take(&mut self.events);
         events.clear();
-        let answer = self.queue.apply(command, &mut events);
+        let mut answer = self.queue.apply(command, &mut events);
         // Slots of schedules wait for room.
         let is_schedule = is_schedule || (was_full && !self.queue.is_full());
         self.leases.follow(&events, now);
@@ -310,7 +310,11 @@ impl Machine for Broker {
         let is_repeated = key.is_some() && !jobs(&answer).is_empty() && !events.iter().any(is_new);
         if is_repeated {
             let tokens = jobs(&answer).iter().map(|job| job.token);
-            self.leases.claimed_again(tokens, now);
+            let expired = self.leases.claimed_again(tokens, now);
+            // That their leases have run out is on its way to the log, and cannot be taken back.
+            if let queue::Answer::Claimed(jobs) = &mut answer {
+                jobs.retain(|job| !expired.contains(&job.token));
+            }
         }
         if !self.waiting.is_empty() {
             if let Some(key) = key.filter(|_| !jobs(&answer).is_empty()) {
