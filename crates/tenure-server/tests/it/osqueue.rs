@@ -7,6 +7,23 @@ use tenure_server::Tokens;
 use crate::support::{Broker, answered, problem, until};
 
 #[tokio::test]
+async fn a_claim_of_the_empty_type_gets_jobs_without_one() {
+    let broker = Broker::start().await;
+    let typed = json!({"payload":1,"type":"other"});
+    broker.post("/osqueue/v1/jobs", typed).await;
+    let (_, untyped) = broker
+        .post("/osqueue/v1/jobs", json!({"payload":2,"type":""}))
+        .await;
+    let claim = json!({"workerId":"w","types":[""]});
+    let (status, claimed) = broker.post("/osqueue/v1/jobs/claim", claim.clone()).await;
+    assert_eq!((status, &claimed["jobId"]), (200, &untyped["jobId"]));
+    assert_eq!(
+        broker.post("/osqueue/v1/jobs/claim", claim).await,
+        (200, json!({}))
+    );
+}
+
+#[tokio::test]
 async fn a_client_and_a_worker_of_osqueue_find_what_they_expect() {
     let broker = Broker::start().await;
     assert_eq!(

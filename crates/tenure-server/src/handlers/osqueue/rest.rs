@@ -265,9 +265,9 @@ async fn claim(
 ) -> Result<Response, Problem> {
     let (CallName(name), LooseJson(body)) = (name?, body?);
     let wanted = body.types.unwrap_or_default();
-    let named = wanted.iter().filter(|name| !name.is_empty());
-    // One that is no name, however it is written, is the type of no job.
-    let types: Vec<_> = named
+    // One that is too long for a name, however it is written, is the type of no job. An empty one is that of jobs without a type.
+    let types: Vec<_> = wanted
+        .iter()
         .filter_map(|name| names::job_type(Some(name)).ok())
         .collect();
     if types.is_empty() && !wanted.is_empty() {
