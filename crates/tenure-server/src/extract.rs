@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
@@ -392,13 +393,21 @@ pub(crate) async fn read_whole(
 ) -> Result<(Bytes, Room), Problem> {
     let limits = &app.config.limits;
     let most = limits.body_bytes_max;
+    let mut body = body;
     let known = body.size_hint().exact();
     if known.is_some_and(|bytes| bytes > most as u64) {
+        hear_out(&mut body).await;
         return Err(too_large(most));
     }
     let mut room = app.bodies.room(connection);
-    let body = collect(body, most, &mut room, &app.connections);
-    match timeout(limits.body_timeout, body).await {
+    let collected = collect(&mut body, most, &mut room, &app.connections);
+    let collected = timeout(limits.body_timeout, collected).await;
+    if matches!(&collected, Ok(Err(problem)) if problem.code() == Code::TooLarge) {
+        drop(room);
+        hear_out(&mut body).await;
+        return Err(too_large(most));
+    }
+    match collected {
         Ok(Ok(bytes)) => {
             room.settle();
             Ok((bytes, room))
@@ -412,8 +421,23 @@ pub(crate) async fn read_whole(
     }
 }
 
+/// Lets a client send the rest of a body that is refused. Most look at the answer only when they have sent everything, and
+/// one that is cut off meanwhile takes the refusal for a fault of the network, and sends it again. Nothing of it is kept.
+async fn hear_out(body: &mut Body) {
+    let rest = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, Bytes::len);
+            if bytes > UNHEARD_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    let _ = timeout(UNHEARD_TIMEOUT, rest).await;
+}
+
 async fn collect(
-    mut body: Body,
+    body: &mut Body,
     most: usize,
     room: &mut Room,
     connections: &Connections,
@@ -440,6 +464,12 @@ async fn collect(
     room.set(whole.len());
     Ok(whole)
 }
+
+/// How much of a refused body is read.
+const UNHEARD_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// How long that may take.
+const UNHEARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The first piece of a body that arrives in many.
 const PIECE_BYTES_MIN: usize = 4 * 1024;
@@ -988,7 +1018,7 @@ mod tests {
         let budget = crate::budget::Budget::new(10_000);
         let collect = async |body| {
             let mut room = budget.room(None);
-            let collected = collect(body, 7, &mut room, &connections).await;
+            let collected = collect(&mut { body }, 7, &mut room, &connections).await;
             (collected, budget.used())
         };
         let (body, used) = collect(body).await;

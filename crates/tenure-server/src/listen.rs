@@ -15,6 +15,7 @@ use std::task::Poll;
 
 use axum::Router;
 use axum::http::{HeaderValue, header};
+use futures_util::FutureExt;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -75,6 +76,9 @@ const HEARING: Duration = Duration::from_millis(100);
 
 /// How much of what it still sends is read, so that the system does not reset the connection before it has the answer.
 const FAREWELL_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The same for one whose call was answered before all of it was read.
+const UNREAD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 #[derive(Clone)]
 pub(crate) struct Listening {
@@ -348,10 +352,10 @@ impl Listening {
             return;
         }
         let parts = http.into_parts();
-        let mut stream = parts.io.into_inner();
+        let stream = parts.io.into_inner();
         match connection.take_switched() {
             Some(socket) => socket.run(stream, parts.read_buf.to_vec()).await,
-            None => drop(stream.shutdown().await),
+            None => see_off(stream).await,
         }
     }
 
@@ -382,6 +386,21 @@ impl Listening {
         if let Err(error) = result {
             tracing::debug!(%error, "a connection ended");
         }
+    }
+}
+
+/// Closes a connection on which nothing more is answered. A client that is still sending, whose call was refused before its
+/// body was read, may send on for a while: the system would reset the connection otherwise, and the client would lose the
+/// answer.
+async fn see_off<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
+    let _ = stream.shutdown().await;
+    let mut piece = [0; 1024];
+    let is_sending = matches!(stream.read(&mut piece).now_or_never(), Some(Ok(1..)));
+    if is_sending {
+        let mut rest = stream.take(UNREAD_BYTES_MAX);
+        let mut nowhere = tokio::io::sink();
+        let rest = tokio::io::copy(&mut rest, &mut nowhere);
+        let _ = timeout(FAREWELL_TIMEOUT, rest).await;
     }
 }
 

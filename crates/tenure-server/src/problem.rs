@@ -134,7 +134,6 @@ impl Problem {
         self
     }
 
-    #[cfg(test)]
     pub(crate) fn code(&self) -> Code {
         self.0.document.code
     }

@@ -1,7 +1,11 @@
 //! Bad input at every endpoint: a problem document that names the field, never a 500, never a change.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
+use tenure_server::Tokens;
 
 use crate::support::{Broker, answered, problem};
 
@@ -695,6 +699,47 @@ async fn no_body_of_any_kind_makes_a_call_fail() {
             "unsupported_media_type",
             Some("content-type"),
         );
+    }
+}
+
+/// Most clients send everything before they look at the answer. One that is cut off meanwhile takes that for a fault of the network.
+#[tokio::test]
+async fn a_refused_body_may_be_sent_to_its_end() {
+    const BYTES: usize = 8 * 1024 * 1024;
+    let tokens = Tokens::parse("read rrrrrrrrrrrrrrrr\n").unwrap();
+    let open = Broker::start().await;
+    let closed = Broker::start_with(|config| config.tokens = tokens).await;
+    let told = format!("content-length: {BYTES}");
+    for (broker, length, status) in [
+        (&open, told.as_str(), "413"),
+        (&open, "transfer-encoding: chunked", "413"),
+        (&closed, told.as_str(), "401"),
+    ] {
+        let address = broker.handle.address();
+        let head = format!(
+            "POST /v1/jobs HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n{length}\r\n\r\n"
+        );
+        let is_chunked = length.contains("chunked");
+        let answer = tokio::task::spawn_blocking(move || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(head.as_bytes()).unwrap();
+            for _ in 0..BYTES / 65_536 {
+                if is_chunked {
+                    stream.write_all(b"10000\r\n").unwrap();
+                }
+                stream.write_all(&[b'x'; 65_536]).unwrap();
+                if is_chunked {
+                    stream.write_all(b"\r\n").unwrap();
+                }
+            }
+            if is_chunked {
+                stream.write_all(b"0\r\n\r\n").unwrap();
+            }
+            let mut start = [0; 12];
+            stream.read_exact(&mut start).unwrap();
+            String::from_utf8_lossy(&start).into_owned()
+        });
+        assert_eq!(answer.await.unwrap(), format!("HTTP/1.1 {status}"));
     }
 }
 
