@@ -31,7 +31,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// How long nodes have to start and stop shards, for whoever assigns them: short, as the ttl is.
+    /// How long nodes have to start and stop shards, as the leader counts it: short, as the ttl is.
     #[must_use]
     pub fn patience(&self) -> [String; 4] {
         let three = format!("{}ms", 3 * self.ttl.as_millis());

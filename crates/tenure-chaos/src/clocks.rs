@@ -5,7 +5,7 @@
 //!
 //! - **PostgreSQL** is crashed and started again under faketime, as after a fail-over to a host with another time.
 //! - **S3** is behind two gateways that write a `Date` of their own, each by another clock.
-//! - **A folder and SQLite** have the clock of whoever uses them. Each process has a wall clock of its own: libfaketime as
+//! - **A folder and SQLite** have the clock of the process that uses them. Each process has a wall clock of its own: libfaketime as
 //!   `LD_PRELOAD` reaches what the standard library reads, also while it runs. It does not reach `CLOCK_BOOTTIME`, which the
 //!   product reads by itself; a time namespace does, so some processes are started in one (`unshare --time`, root only).
 //!

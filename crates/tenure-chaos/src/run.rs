@@ -397,7 +397,7 @@ impl Cluster {
         Ok(acts)
     }
 
-    /// Everything is mended: whoever is a witness acts again.
+    /// Everything is mended: each witness acts again.
     async fn all_act(&mut self, scenario: Scenario, before: &Acts) -> Result<()> {
         let patience = Instant::now() + DRAIN_PATIENCE;
         loop {

@@ -33,7 +33,7 @@
 //!
 //! **Lost assignments.** Where somebody has led before and there are no assignments, they were deleted, and nodes may still
 //! run shards by them that nobody knows of. They are made anew from what nodes report, marked as *recovering*, and nothing
-//! that is free is given out for a drain timeout; whoever leads next goes by the mark and waits as well. A leader that died
+//! that is free is given out for a drain timeout; the next leader goes by the mark and waits as well. A leader that died
 //! before it assigned anything must not cost that wait. So a session says that it has assigned nothing, and takes that
 //! back, in the store, once its term stands on the assignments and before it decides: if all who led before still say
 //! so, there was nothing to lose.

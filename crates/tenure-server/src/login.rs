@@ -34,7 +34,7 @@ pub(crate) fn value(digest: &[u8; 32], now: u64) -> String {
     format!("{end}.{}", hex.collect::<String>())
 }
 
-/// The headers' cookie, for whoever is logged in with one of these tokens: which one. `now` is in seconds since 1970.
+/// The headers' cookie, for the one who is logged in with one of these tokens: which one. `now` is in seconds since 1970.
 pub(crate) fn token<'a>(
     tokens: &'a [(Scope, [u8; 32])],
     headers: &HeaderMap,

@@ -72,7 +72,7 @@ fn within(
 /// From the end of the faults, the last change of leaders comes in time.
 fn converges(world: &mut World) -> Result<(), Violation> {
     let ttl = world.ttl_max();
-    // A dead leader is evicted; whoever was to follow by transfer is dead too, or stands back.
+    // A dead leader is evicted; the one that was to follow by transfer is dead too, or stands back.
     let mut bound = ttl * 2 + poll(world);
     let recently = |at: Duration| world.now.saturating_sub(at) < ttl * 3;
     if world.damaged_at.is_some_and(recently) {

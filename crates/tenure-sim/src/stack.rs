@@ -16,7 +16,7 @@
 //!   production code, a daemon of the cluster.
 //!
 //! A run has two halves. First chaos: every write is seen as it reaches the store, or is durable on the disk, and given to a
-//! ledger, which knows what is committed whoever wrote it; brokers, clients and workers are held to it
+//! ledger, which knows what is committed, no matter who wrote it; brokers, clients and workers are held to it
 //! by the invariants, one file each. Then calm: everything must come to rest, serve and hold what was
 //! promised.
 //!

@@ -1,4 +1,4 @@
-//! What happened, in words: the tail is kept for whoever reads a failure, the digest proves that one seed
+//! What happened, in words: the tail is kept for the one who reads a failure, the digest proves that one seed
 //! is one run.
 
 use std::collections::VecDeque;

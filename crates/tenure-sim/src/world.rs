@@ -303,7 +303,7 @@ impl World {
         ttls.max().unwrap_or_default()
     }
 
-    /// Starts a process in a slot, whoever else runs there.
+    /// Starts a process in a slot, no matter what else runs there.
     fn start(&mut self, slot: usize) -> Result<(), Violation> {
         self.started += 1;
         let id = self.started;

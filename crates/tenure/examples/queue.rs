@@ -89,7 +89,7 @@ async fn settle(queue: &Queue, name: &str, job: Claimed) -> Result<()> {
     ended(queue.complete(vec![Completion { id, token, result }]).await)
 }
 
-/// After an unknown outcome a program sends the same again, to whoever leads then; here it is over.
+/// After an unknown outcome a program sends the same again, to the leader of that time; here it is over.
 fn ended<T>(result: std::result::Result<T, Error>) -> Result<()> {
     result.map(drop).map_err(Into::into)
 }

@@ -158,7 +158,7 @@ fn listed(entry: &Entry) -> Option<Listed> {
     })
 }
 
-/// An age counts from when the write was begun, by whoever wrote it. That may be long before anybody could see it: its writer
+/// An age counts from when the write was begun, by its writer. That may be long before anybody could see it: its writer
 /// may wait for its turn, or be stopped. A holder that has looked in between trusts itself by what it saw then, so the
 /// age of a request to it says nothing of how long it has known. A reservation is trusted by nobody.
 fn aged_lease(mut read: Read<Lease>) -> Read<Lease> {

@@ -743,7 +743,7 @@ class _Call:
         raise self.busy()
 
     def find(self) -> _Found:
-        """The session of the candidate that has not ended. An ended one is never revived: whoever ended it may be taking
+        """The session of the candidate that has not ended. An ended one is never revived: the one who ended it may be taking
         what it held, so the candidate starts over as a new incarnation."""
         found = _Found()
         own: List[Tuple[str, _Standing]] = []

@@ -31,7 +31,7 @@ fn fresh() -> String {
 }
 
 fn start(folder: &Path, store: &str, name: &str) -> Serving {
-    // Short: whoever comes back finds sessions in the copy, and waits for them.
+    // Short: a node that comes back finds sessions in the copy, and waits for them.
     let arguments = ["--store", store, "--node", name, "--ttl", "3s"];
     let broker = Serving::start(folder, &arguments);
     until("it is ready", || broker.ask("GET", "/readyz", "").0 == 200);

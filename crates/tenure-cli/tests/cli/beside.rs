@@ -285,7 +285,7 @@ fn the_election_that_is_meant_is_the_only_one_or_has_to_be_named() {
     }
 }
 
-/// One name is one election, for whoever asks: the command line, HTTP, and the library. The Python client's tests have its part.
+/// One name is one election, however it is asked for: the command line, HTTP, and the library. The Python client's tests have its part.
 #[test]
 fn one_name_is_one_election_for_everybody() {
     let place = Folder::new();

@@ -1,4 +1,4 @@
-//! What can be asked about an election, and of whoever leads it: whole outputs, with the times left out.
+//! What can be asked about an election, and of its leader: whole outputs, with the times left out.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -384,7 +384,7 @@ fn watch_tells_every_transition_and_stands_for_nothing() {
     let status = document(&scene, &["status", "--election", "default", "--json"]);
     let candidates = status["elections"][0]["candidates"].as_array().unwrap();
     assert_eq!(candidates.len(), 2, "{status}");
-    // It may have been taken again already, by whoever leads after a ttl.
+    // It may have been taken again already, by the one who leads after a ttl.
     let state = status["elections"][0]["state"].as_str().unwrap();
     assert!(["missing", "held"].contains(&state), "{status}");
     kill_process(Pid::from_child(&watch), Signal::INT).unwrap();

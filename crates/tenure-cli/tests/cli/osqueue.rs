@@ -137,7 +137,7 @@ fn every_transport_answers_the_libraries_of_osqueue() {
                 // failed_precondition, invalid_argument
                 _ => [json!(9), json!(3)],
             };
-            // A path is normalised by whoever builds one: then it is another call.
+            // A path is normalised when it is built: then it is another call.
             let wrong = if transport == "rest" {
                 seen["wrong"].clone()
             } else {

@@ -94,7 +94,7 @@ async fn ten_times_too_much_is_turned_away_and_nothing_is_lost() {
         "from {before_kib} KiB to {peak_kib} KiB"
     );
 
-    // It serves as before, on a store as slow as before: new calls, and whoever waited through all of it.
+    // It serves as before, on a store as slow as before: new calls, and those that waited through all of it.
     let mut accepted = accepted;
     for (id, job_type) in [("after", "t"), ("awaited", "rare")] {
         let submitted = async {

@@ -50,13 +50,13 @@ pub(crate) fn descendants(of: Pid) -> Vec<Pid> {
     found
 }
 
-/// A scene that an ordinary user may work in, and a program that makes whoever starts it root, as sudo does.
+/// A scene that an ordinary user may work in, and a program that becomes root when it is started, as sudo does.
 struct Users {
     scene: Scene,
     sudo: PathBuf,
 }
 
-/// Opens a folder to everybody, and makes a program there that makes whoever starts it root.
+/// Opens a folder to everybody, and makes a program there that becomes root when it is started.
 pub(crate) fn make_sudo(folder: &Path) -> PathBuf {
     let open = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -1057,7 +1057,7 @@ fn programs_that_start_others_without_end_are_ended() {
         SOMEBODY,
         "--clear-groups",
     ]);
-    // Its own copy is made by whoever asks first.
+    // Its own copy is made by the first who asks.
     let _ = users.asked(&["status"]);
     limited.arg(folder.join("tenure")).args([
         "run",
@@ -1207,7 +1207,7 @@ const FAULTS: [&str; 8] = [
     "a process killed",
 ];
 
-/// Whether anybody has locked a file. To try would be to be in the way of whoever does.
+/// Whether anybody has locked a file. To try the lock would get in the way of a process that wants it.
 fn is_held(lock: &Path) -> bool {
     let Ok(file) = std::fs::metadata(lock) else {
         return false;

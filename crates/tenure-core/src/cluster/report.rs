@@ -46,7 +46,7 @@ pub struct Part {
     /// It is about to go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub going: Option<Going>,
-    /// It has never assigned anything. A leader takes this back before it does, so whoever comes after it can tell
+    /// It has never assigned anything. A leader takes this back before it does, so the next leader can tell
     /// assignments that were lost from those that never were. Absent in what older versions wrote, which do not say.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_assigned_none: bool,

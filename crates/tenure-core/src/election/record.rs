@@ -104,11 +104,11 @@ pub struct PastTerm {
     pub until: Wall,
     /// Why it ended.
     pub reason: String,
-    /// How long it lasted, by the clock of whoever wrote its end, if that one saw it begin. `since` and `until` may be of two
+    /// How long it lasted, by the clock of the node that wrote its end, if that node saw it begin. `since` and `until` may be of two
     /// hosts, and say nothing of this. Absent in what older versions wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lasted_ms: Option<u64>,
-    /// For how long nobody led after it, by the clock of whoever led next, if that one saw it end. Likewise.
+    /// For how long nobody led after it, by the clock of the next leader, if that one saw it end. Likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vacant_ms: Option<u64>,
 }

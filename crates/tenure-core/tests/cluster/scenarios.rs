@@ -169,7 +169,7 @@ fn an_election_that_starts_over_goes_on_with_the_work() {
         assert!(world.elect(node, seconds(1)));
         world.run(seconds(5));
     }
-    // The terms so far were 1 to 4; whoever leads next has term 1 again.
+    // The terms so far were 1 to 4; the next leader has term 1 again.
     let before = world.now;
     world.start_over(2);
     world.run(seconds(5));

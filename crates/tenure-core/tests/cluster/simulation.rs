@@ -164,7 +164,7 @@ fn heal(world: &mut World) {
         }
         world.pause(node, Duration::ZERO);
         world.drain(node, false);
-        // Whoever is about to leave may do so; whoever is down comes back.
+        // Nodes that are about to leave may do so; nodes that are down come back.
         world.boot_in(node, seconds(1));
         world.boot_in(node, seconds(40));
         world.boot_in(node, seconds(80));

@@ -295,7 +295,7 @@ impl World {
             self.push(told_in, Event::Deposed(who, term));
         }
         self.terms += 1;
-        // In an election whoever led has ended or let go by now. Where it has not, nobody knows what it may yet do.
+        // In an election the former leader has ended or let go by now. Where it has not, nobody knows what it may yet do.
         let others = self.nodes.iter().filter(|it| it.leads.is_some());
         let before = (others.count() == 0).then(|| self.led.clone());
         self.led.insert(self.nodes[node].incarnation);
@@ -307,7 +307,7 @@ impl World {
         true
     }
 
-    /// Lease and fence of the election are deleted: whoever led is told in time, and the next term is 1 again, of
+    /// Lease and fence of the election are deleted: the leader is told in time, and the next term is 1 again, of
     /// another row.
     pub(crate) fn start_over(&mut self, node: usize) {
         if let Some(old) = self.leader.take()

@@ -105,7 +105,7 @@ impl Outboxes {
         let Some(look) = self.look.get() else {
             return Arc::default();
         };
-        // One looks, and whoever comes meanwhile has its answer.
+        // One request looks, and those that come meanwhile share its answer.
         let mut seen = self.seen.lock().await;
         let began = Instant::now();
         if let Some(seen) = &*seen

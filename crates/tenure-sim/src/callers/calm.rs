@@ -1,4 +1,4 @@
-//! The faults are over: whoever is asked to go is followed, in time, by one other.
+//! The faults are over: a leader that is asked to go is followed, in time, by one other.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -134,7 +134,7 @@ async fn call(world: &Arc<World>, number: usize, election: &'static str) -> Resu
     world.verdict()
 }
 
-/// People ask whoever leads to resign, or to hand over to a caller.
+/// People ask the leader to resign, or to hand over to a caller.
 async fn ask(world: &Arc<World>, election: &str, to: Option<usize>) {
     let by = NodeId::new("people").expect("this name is valid");
     let election = name(election);

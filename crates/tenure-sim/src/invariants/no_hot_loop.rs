@@ -26,7 +26,7 @@ pub fn woken(process: &Process) -> Result<(), Violation> {
 
 /// A process sent so many requests in a second. Shorter ttls and more elections make more of them.
 pub fn sent(process: &Process, elections: usize, requests: u64) -> Result<(), Violation> {
-    // The session, and for each election the lease and whoever holds it.
+    // The session, and for each election the lease and its holder.
     let parts = 1 + 2 * elections as u64;
     let ttl_millis = process.config.ttl.as_millis().max(1);
     let hurry = u64::try_from(10_000 / ttl_millis).unwrap_or(1).max(1);

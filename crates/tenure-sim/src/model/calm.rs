@@ -7,7 +7,7 @@ use super::search::World;
 use super::state::State;
 use crate::invariants::Violation;
 
-/// Lets the world run alone: whoever is paused goes on, whatever is on its way arrives, work ends, and one
+/// Lets the world run alone: what is paused goes on, whatever is on its way arrives, work ends, and one
 /// process leads within the time that it may take.
 pub(super) fn converges(mut state: State) -> Result<(), Violation> {
     let from = state.now();
@@ -36,8 +36,8 @@ fn next(state: &State, deadline: Duration) -> Option<Action> {
         .or_else(|| (state.now() < deadline).then_some(Action::Tick))
 }
 
-/// A dead leader is evicted after its ttl; whoever it handed over to may be dead too, or a lease was deleted or
-/// restored, which costs another; and whoever has resigned stands back. Then comes the next look.
+/// A dead leader is evicted after its ttl; the one it handed over to may be dead too, or a lease was deleted or
+/// restored, which costs another; and one that has resigned stands back. Then comes the next look.
 fn bound(state: &State) -> Duration {
     let ttl = state.ttl_max();
     ttl * 3 + ttl / 50 + state.heartbeat_max() * 3

@@ -162,7 +162,7 @@ fn calm_down(world: &Arc<World>) {
     }
 }
 
-/// Whether whoever serves does not refuse its clock, which is right now. One that does was wrong by days before, so that
+/// Whether the leader does not refuse its clock, which is right now. One that does was wrong by days before, so that
 /// an operator would say that it is right, or have another term begin.
 fn follows(world: &World) -> bool {
     let serving = world.hosts.iter().filter_map(super::host::Host::running);
@@ -194,7 +194,7 @@ async fn submit_one(world: &Arc<World>, within: Duration) -> Result<(), Violatio
     Ok(())
 }
 
-/// Whether whoever serves shows exactly what the log says.
+/// Whether the leader shows exactly what the log says.
 fn shows_all(world: &World) -> bool {
     let ledger = world.ledger();
     let serving = world.hosts.iter().filter_map(super::host::Host::running);

@@ -49,7 +49,7 @@ pub(crate) async fn rage(world: &Arc<World>, until: Duration) {
     }
 }
 
-/// Something is done to whoever writes to the disk, between two of its steps.
+/// Something is done to the process that writes to the disk, between two of its steps.
 pub(crate) fn strike_writer(world: &Arc<World>) {
     let troubles = [Fault::PowerLoss, Fault::Crash, Fault::Pause, Fault::Frozen];
     let trouble = *world.random().pick(&troubles);

@@ -1,4 +1,4 @@
-//! The log as the store has it, whoever wrote it and whatever became of the writer: the truth that everyone
+//! The log as the store has it, no matter who wrote it and what happened to the writer since: the truth that everyone
 //! else is held to. What brokers delete or replay makes no difference here.
 
 mod files;
@@ -171,7 +171,7 @@ impl Ledger {
         }
     }
 
-    /// A broker serves: whoever led before it commits nothing any more.
+    /// A broker serves: the leader before it commits nothing any more.
     pub(crate) fn serves(&mut self, term: Term) {
         self.writers.serves(term);
     }

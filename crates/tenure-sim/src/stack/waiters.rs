@@ -2,7 +2,7 @@
 //! taken soon, as long as someone waits for it, whatever other queues have to offer.
 //!
 //! The rates are low and the work takes long, so that most jobs are let through when nothing is submitted or ended: only
-//! the opening of their queue can wake whoever waits. Beside them lies a job that nobody of them takes, in a queue that is open all the time.
+//! the opening of their queue can wake those that wait. Beside them lies a job that nobody of them takes, in a queue that is open all the time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -401,7 +401,7 @@ impl World {
     // ---- calm ---------------------------------------------------------------------------------------
 
     /// The faults end: the store answers, paused processes go on, hanging work stops, what was under way
-    /// arrives, and whoever should run does, or is dead for good.
+    /// arrives, and what should run does, or is dead for good.
     pub(crate) fn calm_down(&mut self) {
         self.say("the faults are over");
         self.is_calm = true;

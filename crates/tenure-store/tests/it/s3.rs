@@ -23,7 +23,7 @@ async fn ceph_keeps_the_contract() {
     }
 }
 
-/// To whoever only looks, a prefix with a typo is no store, on every service.
+/// When it is only looked at, a prefix with a typo is not a store, on every service.
 #[tokio::test]
 async fn a_prefix_that_holds_no_object_is_no_store() {
     let s3 = CarelessS3::start("b").await;
@@ -143,7 +143,7 @@ async fn around_a_store_is_none(url: &str, variables: &[(String, String)], inser
     url.set_path("/top/x");
     let store = Objects::open_existing_with(&url, variables.to_vec()).await;
     store.unwrap();
-    // Both may be stores; whoever made the one above was warned.
+    // Both may be stores; there was a warning when the one above was made.
     insert("top/y/elections/a");
     url.set_path("/top");
     let store = Objects::open_existing_with(&url, variables.to_vec()).await;

@@ -104,7 +104,7 @@ impl<H: Handler> Handler for Arc<H> {
     }
 }
 
-/// A group with many rows is delivered in slices of this length: what was delivered is written down at the end of each, and whoever waits for
+/// A group with many rows is delivered in slices of this length: what was delivered is written down at the end of each, and what waits for
 /// a delivery waits for no more.
 const SLICE: Duration = Duration::from_secs(1);
 

@@ -47,7 +47,7 @@ async fn a_start_that_is_dropped_leaves_no_session() {
     let mut dropped = 0;
     for number in 0..40 {
         let name = format!("n{number}");
-        // On a disk that is busy with other things a sync takes seconds, and whoever leaves gives up after a ttl.
+        // On a disk that is busy with other things a sync takes seconds, and a node that leaves gives up after a ttl.
         let config = Config::for_ttl(TTL * 20);
         let start = Node::start(options(&url, &namespace, &name, config));
         match dropped_after(start, number % 4).await {

@@ -136,7 +136,7 @@ async fn a_transfer_reaches_its_target_and_a_wrong_one_is_refused() {
     assert_eq!(next.term(), Term(4));
 }
 
-/// A leader that is asked to go, and to stay after that, stays: what is asked last counts, whoever is asked to tell it.
+/// A leader that is asked to go, and to stay after that, stays: what is asked last counts, no matter which node is asked to pass it on.
 #[tokio::test]
 async fn a_leader_that_is_asked_to_stay_leads_again_when_its_work_has_stopped() {
     let store = Arc::new(Memory::new());

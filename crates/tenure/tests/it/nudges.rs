@@ -135,7 +135,7 @@ async fn a_leader_that_is_asked_to_go_is_told_at_once() {
     let second = elected(&other).await;
     assert!(second.term() > first.term() && first.check().is_err());
 
-    // The same by name, asked by whoever does not lead.
+    // The same by name, asked by one that does not lead.
     election.transfer_to(b.id()).await.unwrap();
     let a_id = a.id().clone();
     election.transfer_to(&a_id).await.unwrap();

@@ -663,7 +663,7 @@ async fn a_leader_that_is_asked_and_is_alone_leads_again_when_its_time_is_over()
     asked_in_one_and_renewed_by_another(Arc::new(Aged::none()), false).await;
 }
 
-/// It calls in the other election only, so nobody gives the lease back: whoever wants it counts for itself.
+/// It calls in the other election only, so nobody gives the lease back: each that wants it counts for itself.
 #[tokio::test]
 async fn a_caller_takes_over_from_one_that_is_asked_and_never_calls_again() {
     let stores: [Arc<dyn Store>; 2] = [Arc::new(Memory::new()), Arc::new(Aged::none())];

@@ -112,7 +112,7 @@ async fn lease_restored(store: impl Store) {
         scene.store.put(&key, copy.clone(), &expect).await.is_ok()
     })
     .await;
-    // By whoever takes it, from the fence; or by the leader itself, if the copy says that it holds an older term.
+    // By the node that takes it, from the fence; or by the leader itself, if the copy says that it holds an older term.
     let (fence, leader) = ("was led;", "but this process has led term");
     scene.recovers(&[fence, leader]).await;
 }

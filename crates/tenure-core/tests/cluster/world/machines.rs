@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// The next session begins after a while, or never: whoever goes waits for its work to end.
+    /// The next session begins after a while, or never: a node that leaves waits for its work to end.
     fn on_left(&mut self, node: usize) {
         self.nodes[node].has_left = true;
         if !self.nodes[node].is_going {

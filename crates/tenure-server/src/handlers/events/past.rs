@@ -1,4 +1,4 @@
-//! The past is kept while somebody follows events, and for a while afterwards, so that whoever comes back finds it. With
+//! The past is kept while somebody follows events, and for a while afterwards, so that a client that comes back finds it. With
 //! nobody there it would cost memory, and the cluster's a listing of the store with every heartbeat, for nothing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -8,7 +8,7 @@ use super::state::{State, config, session_config};
 use crate::invariants::{Violation, every_shard_runs};
 use crate::model::search::World;
 
-/// Lets the world run alone: whoever is paused goes on, whatever is on its way arrives, work that hung goes on,
+/// Lets the world run alone: what is paused goes on, whatever is on its way arrives, work that hung goes on,
 /// and every shard that some node can run is running within the time that it may take.
 pub(super) fn converges(mut state: State) -> Result<(), Violation> {
     state.faults = 0;

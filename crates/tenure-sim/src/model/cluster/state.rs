@@ -296,7 +296,7 @@ impl State {
         one_shard_holder::check(trusted)
     }
 
-    /// Carries a request out, and hints at it to whoever may want to know.
+    /// Carries a request out, and hints at it to those who may want to know.
     pub(super) fn execute(&mut self, request: &Request) -> Result<Answer, Violation> {
         let answer = self.store.execute(request);
         if let Answer::Written(Written::Done(_)) = answer {
@@ -409,7 +409,7 @@ impl State {
         processes.any(|process| process.is_leader(self.now))
     }
 
-    /// Makes this process the leader; whoever led hears of it some time later.
+    /// Makes this process the leader; the former one hears of it some time later.
     pub(super) fn elect(&mut self, id: u64) -> Result<(), Violation> {
         for (_, process) in self.processes.iter_mut().filter(|(other, _)| **other != id) {
             if process.leads.is_some() && !process.is_deposed {
@@ -417,7 +417,7 @@ impl State {
             }
         }
         self.terms += 1;
-        // In an election whoever led has ended or let go by now. Where it has not, nobody knows what it may yet do.
+        // In an election the former leader has ended or let go by now. Where it has not, nobody knows what it may yet do.
         let mut others = self.processes.values();
         let is_alone = !others.any(|it| it.leads.is_some());
         let before = is_alone.then(|| self.led.clone());
@@ -506,7 +506,7 @@ impl State {
         Definition::shards(self.shards)
     }
 
-    /// For whoever has to find out what is wrong.
+    /// For the one who has to find out what is wrong.
     pub(super) fn describe(&self) -> String {
         let mut text = format!("at {:?}", self.now);
         for (id, process) in &self.processes {

@@ -1,4 +1,4 @@
-//! A job is held once: however often it is sent, and whoever takes it, it is enqueued one time.
+//! A job is held once: however often it is sent, and no matter who takes it, it is enqueued one time.
 
 use tenure_core::queue::Event;
 

@@ -1,4 +1,4 @@
-//! A claim stands for as long as its lease: whoever ends it in time is not told that it was lost.
+//! A claim lasts as long as its lease: a worker that ends it in time is not told that it was lost.
 
 use tenure_core::JobId;
 use tenure_core::queue::{Lost, Token};

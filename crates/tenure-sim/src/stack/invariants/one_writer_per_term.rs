@@ -1,4 +1,4 @@
-//! A term has one process that writes, and whoever was replaced writes nothing any more.
+//! A term has one process that writes, and one that was replaced writes nothing any more.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) struct Writers {
 }
 
 impl Writers {
-    /// A broker serves, so whoever led before it is replaced, though nothing was committed since.
+    /// A broker serves, so the leader before it is replaced, though nothing was committed since.
     pub(crate) fn serves(&mut self, term: Term) {
         self.serving = self.serving.max(term.0);
     }

@@ -3,7 +3,7 @@
 //!
 //! A record is committed when it is durable in the chain of the leader whose origin stands: who takes over later
 //! replaces the origin, then reads, and so finds it. What is durable after the origin was replaced may be found
-//! or not; it is decided by whoever takes over and becomes durable in turn.
+//! or not; it is decided by the broker that takes over, and becomes durable in turn.
 //!
 //! A file whose number is 0 is a copy, of the last file that its leader has read. Where a chain leads to it, it stands
 //! in for that file, and must have all of it that was committed.

@@ -96,7 +96,7 @@ async fn works_for_another_test() {
     println!();
     for _ in 0..times {
         let count = raise(&store, place).await;
-        // Said as soon as it is done, so that whoever kills this process knows how far it came.
+        // Said as soon as it is done, so that the one who kills this process knows how far it came.
         println!("raised {count}");
         let value = Tally([count; 4]).encode();
         match store.put(&made(place, count), value, &Expect::Absent).await {

@@ -104,7 +104,7 @@ async fn no_two_generations_overlap(
         troupe.revive();
         troupe.shards();
     }
-    // Long enough for whoever cannot be started to say so.
+    // Long enough for a program that cannot be started to say so.
     tokio::time::sleep(TTL).await;
     troupe.revive();
     troupe.settles(4).await;

@@ -56,7 +56,7 @@ async fn a_handler_that_panics_costs_its_row_an_attempt_and_nobody_else_anything
     home.end().await;
 }
 
-/// Numbers that have no successor: whoever counts on from them fails, and the row would be in the way for ever.
+/// Numbers that have no successor: to count on from them fails, and the row would be in the way for ever.
 #[tokio::test]
 async fn a_row_that_was_tried_more_often_than_can_be_counted_dies_like_others() {
     for (ground, mut any) in Ground::with_outbox().await {
@@ -220,7 +220,7 @@ async fn a_relay_that_waits_delivers_nothing_after_another_cluster_was_let_in() 
     }
 }
 
-/// Rows of a group are delivered one by one. What was delivered is deleted meanwhile: whoever stops the relay, or whose database fails, gets
+/// Rows of a group are delivered one by one. What was delivered is deleted meanwhile: when the relay is stopped, or its database fails, it gets
 /// few of them again.
 #[tokio::test]
 async fn what_is_delivered_of_a_long_group_is_written_down_before_its_end() {

@@ -207,7 +207,7 @@ async fn each_term_is_replayed_by_its_own_rules() {
         replay(&world, &mut jobs).await.unwrap();
         assert_eq!(text(&jobs.queue.encode()), text(&state));
         assert!(text(&state).contains(r#""rules":2"#));
-        // It never goes back, whoever leads.
+        // It never goes back, no matter who leads.
         let leader = Leader::elect(&world, 3, Rules::FIRST).await;
         let rules = leader.handle.read(|jobs| jobs.queue.rules()).unwrap();
         assert_eq!(rules, Rules::SECOND);

@@ -153,7 +153,7 @@ async fn a_replaced_leader_is_fenced_and_nothing_of_it_appears(world: &World) {
     assert!(matches!(again, Err(Error::Stopped)), "{again:?}");
     new.commit(&records(&["b"])).await.unwrap();
     assert_eq!(world.replay().await.unwrap().records, lines(&["a", "b"]));
-    // Also for whoever takes over when both have written.
+    // Also for the broker that takes over when both have written.
     let (_, machine) = world.lead(3, Config::default()).await.unwrap();
     assert_eq!(machine.records, lines(&["a", "b"]));
 }
