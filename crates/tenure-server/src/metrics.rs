@@ -24,6 +24,7 @@ use crate::problem::Problem;
 pub(crate) mod collector;
 mod latencies;
 
+use collector::Others;
 pub(crate) use latencies::Latencies;
 
 /// Bounds of the time of a request, in seconds: commits on a local disk, on a network, and long polls.
@@ -54,6 +55,8 @@ pub(crate) struct Metrics {
     pub(crate) forwarded: Counter,
     pub(crate) forward_failures: Counter,
     pub(crate) latencies: Arc<Latencies>,
+    /// What other parts of the process publish.
+    pub(crate) others: Others,
 }
 
 impl Metrics {
@@ -94,6 +97,8 @@ impl Metrics {
             held.clone(),
         );
         let latencies = Arc::new(Latencies::new(&mut registry));
+        let others = Others::default();
+        registry.register_collector(Box::new(others.clone()));
         Self {
             registry: Mutex::new(registry),
             requests,
@@ -103,6 +108,7 @@ impl Metrics {
             forwarded,
             forward_failures,
             latencies,
+            others,
         }
     }
 

@@ -31,7 +31,7 @@ use crate::handlers::osqueue;
 use crate::listen::Listening;
 use crate::looks::Looks;
 use crate::metrics::Metrics;
-use crate::metrics::collector::{Others, Published, StateCollector};
+use crate::metrics::collector::{Published, StateCollector};
 use crate::rates::Rates;
 use crate::{Config, Error, cors, files, router};
 
@@ -363,10 +363,7 @@ impl Handle {
     /// Lets a part of the process publish numbers of its own on this server's page. `numbers` is asked at every look, and must not
     /// block.
     pub fn publish(&self, numbers: impl Fn() -> Vec<Published> + Send + Sync + 'static) {
-        let others = Box::new(Others(numbers));
-        self.app
-            .metrics
-            .register(|registry| registry.register_collector(others));
+        self.app.metrics.others.add(Box::new(numbers));
     }
 
     /// Lets the dashboard show outboxes. `look` is called at most every two seconds while a page is open, and bounds its own time.

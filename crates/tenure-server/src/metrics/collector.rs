@@ -1,7 +1,7 @@
 //! What the layers below have counted, taken when the page is asked for.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
@@ -147,26 +147,54 @@ pub(crate) struct StateCollector {
 /// The most queues that have numbers of their own: their names come from clients.
 const QUEUES_MAX: usize = 100;
 
-/// Numbers that others publish on this server's page.
-pub(crate) struct Others<F>(pub(crate) F);
+/// Tells the numbers of a part of the process, as they are now.
+pub(crate) type Publisher = Box<dyn Fn() -> Vec<Published> + Send + Sync>;
 
-impl<F> fmt::Debug for Others<F> {
+/// Numbers that others publish on this server's page. They are one collector, however many publish: a page may describe each name
+/// only once, with all its labels behind it.
+#[derive(Clone, Default)]
+pub(crate) struct Others(Arc<Mutex<Vec<Publisher>>>);
+
+impl Others {
+    pub(crate) fn add(&self, publisher: Publisher) {
+        self.publishers().push(publisher);
+    }
+
+    fn publishers(&self) -> MutexGuard<'_, Vec<Publisher>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Others {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Others")
     }
 }
 
-impl<F: Fn() -> Vec<Published> + Send + Sync + 'static> Collector for Others<F> {
+impl Collector for Others {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut numbers: Vec<Published> =
+            self.publishers().iter().flat_map(|tell| tell()).collect();
+        // Stable: the numbers of one name stay in the order of their publishers.
+        numbers.sort_by_key(|number| number.name);
         let mut writing = Writing(encoder);
-        for number in (self.0)() {
-            let labels: Vec<(&str, String)> = number.labels;
-            match number.value {
-                Value::Counter(value) => {
-                    writing.counters(number.name, number.help, [(labels, value)])?;
+        for same in numbers.chunk_by(|one, other| one.name == other.name) {
+            let (name, help) = (same[0].name, same[0].help);
+            let labels = |number: &Published| number.labels.clone();
+            match same[0].value {
+                Value::Counter(_) => {
+                    let values = same.iter().filter_map(|number| match number.value {
+                        Value::Counter(value) => Some((labels(number), value)),
+                        Value::Gauge(_) => None,
+                    });
+                    writing.counters(name, help, values)?;
                 }
-                Value::Gauge(value) => {
-                    writing.gauges(number.name, number.help, [(labels, value)])?;
+                Value::Gauge(_) => {
+                    let values = same.iter().filter_map(|number| match number.value {
+                        Value::Gauge(value) => Some((labels(number), value)),
+                        Value::Counter(_) => None,
+                    });
+                    writing.gauges(name, help, values)?;
                 }
             }
         }

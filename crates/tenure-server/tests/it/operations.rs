@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::json;
-use tenure_server::Tokens;
+use tenure_server::{Published, Tokens, Value};
 
 use crate::support::{Broker, answered, config, problem, store_in, until};
 
@@ -188,6 +188,54 @@ async fn the_numbers_of_every_layer_are_published() {
     ] {
         assert!(page.contains(name), "{name} is not in\n{page}");
     }
+}
+
+/// Strict readers refuse a page that describes a name twice.
+#[tokio::test]
+async fn numbers_of_one_name_are_described_once() {
+    let broker = Broker::start().await;
+    for name in ["orders", "mail"] {
+        broker.handle.publish(move || {
+            let number = |metric, value| Published {
+                name: metric,
+                help: "For a test",
+                labels: vec![("outbox", name.to_owned())],
+                value,
+            };
+            vec![
+                number("tenure_test_waiting", Value::Gauge(3.0)),
+                number("tenure_test_delivered", Value::Counter(5)),
+            ]
+        });
+    }
+    let page = broker
+        .request(Method::GET, "/metrics")
+        .send()
+        .await
+        .unwrap();
+    let page = page.text().await.unwrap();
+    let about: Vec<&str> = page
+        .lines()
+        .filter(|line| line.contains("tenure_test_"))
+        .collect();
+    assert_eq!(
+        about,
+        [
+            "# HELP tenure_test_delivered For a test",
+            "# TYPE tenure_test_delivered counter",
+            "tenure_test_delivered_total{outbox=\"orders\"} 5",
+            "tenure_test_delivered_total{outbox=\"mail\"} 5",
+            "# HELP tenure_test_waiting For a test",
+            "# TYPE tenure_test_waiting gauge",
+            "tenure_test_waiting{outbox=\"orders\"} 3.0",
+            "tenure_test_waiting{outbox=\"mail\"} 3.0",
+        ]
+    );
+    let mut described = std::collections::HashSet::new();
+    for line in page.lines().filter(|line| line.starts_with("# TYPE ")) {
+        assert!(described.insert(line), "twice: {line}");
+    }
+    broker.handle.stop().await;
 }
 
 #[tokio::test]
