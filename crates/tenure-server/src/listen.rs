@@ -52,8 +52,9 @@ pub(crate) const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// The most headers of a request.
 const HEADERS_MAX: usize = 64;
 
-/// The most calls of an HTTP/2 connection at a time.
-const STREAMS_MAX: u32 = 64;
+/// The most calls of an HTTP/2 connection at a time. Clients assume a hundred until they are told, and what they send above the bound
+/// before that fails (RFC 9113, 6.5.2).
+const STREAMS_MAX: u32 = 128;
 
 /// How much of a body may arrive by HTTP/2 before any of it is read, and counted.
 const WINDOW_BYTES: u32 = 64 * 1024;
