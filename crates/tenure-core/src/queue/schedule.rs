@@ -169,8 +169,8 @@ impl Schedule {
         self.name.as_str().len() + self.spec.bytes()
     }
 
-    /// The action that sets a schedule whose first slot lies after `now`, or is the present second if it is to run at
-    /// once.
+    /// The action that sets a schedule whose first slot lies after `now`, or is `now` if it is to run at once: to the millisecond, since
+    /// the slot names the job, and another change may follow within the second.
     pub fn command(
         name: ScheduleName,
         mut spec: ScheduleSpec,
@@ -182,7 +182,7 @@ impl Schedule {
         }
         // Said once, not kept: the slot says it from then on, and brokers of every version read the rest.
         if std::mem::take(&mut spec.run_on_start) {
-            next = Some(now - now % 1_000);
+            next = Some(now);
         }
         Ok(Action::SetSchedule(name, Box::new(spec), next))
     }
@@ -375,7 +375,7 @@ mod tests {
         let Action::SetSchedule(name, stored, next) = set else {
             panic!("{set:?}");
         };
-        assert_eq!(next, Some(HOUR + 1_000));
+        assert_eq!(next, Some(HOUR + 1_234));
         // Brokers that know nothing of it read what is stored.
         assert!(
             !serde_json::to_string(&stored)
@@ -393,7 +393,7 @@ mod tests {
         let plan = now.plan(HOUR + 1_300).unwrap();
         assert_eq!(
             (plan.slots, plan.next),
-            (vec![HOUR + 1_000], Some(2 * HOUR))
+            (vec![HOUR + 1_234], Some(2 * HOUR))
         );
         // Once for all that was missed.
         let plan = now.plan(3 * HOUR + 1).unwrap();
@@ -406,7 +406,7 @@ mod tests {
             ..now
         };
         let plan = late.plan(3 * HOUR + 1).unwrap();
-        assert_eq!(plan.slots, [HOUR + 1_000, 2 * HOUR, 3 * HOUR]);
+        assert_eq!(plan.slots, [HOUR + 1_234, 2 * HOUR, 3 * HOUR]);
     }
 
     #[test]

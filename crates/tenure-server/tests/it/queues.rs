@@ -443,4 +443,7 @@ async fn a_schedule_that_is_to_run_on_start_does_so_once() {
     jobs(1).await;
     set("0 0 2 1 *").await;
     jobs(2).await;
+    // Also within the same second.
+    set("0 0 3 1 *").await;
+    jobs(3).await;
 }
