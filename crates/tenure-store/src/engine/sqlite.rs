@@ -71,9 +71,10 @@ const ADD_WRITTEN: &str = "ALTER TABLE tenure_objects ADD COLUMN written TEXT";
 
 const VIEWS: &str = include_str!("views/sqlite.sql");
 
-/// Whether there are views of an older version.
-const VIEWS_OUTDATED: &str = "SELECT count(*) > 0 AND count(*) FILTER (WHERE name = 'failures') = 0 \
-     FROM pragma_table_info('tenure_daemons')";
+/// Whether there are views of an older version: without a column, or with a word that only SQLite 3.42 and later ones know.
+const VIEWS_OUTDATED: &str = "SELECT EXISTS (SELECT 1 FROM pragma_table_info('tenure_daemons')) \
+         AND NOT EXISTS (SELECT 1 FROM pragma_table_info('tenure_daemons') WHERE name = 'failures') \
+     OR EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'view' AND name = 'tenure_nodes' AND sql LIKE '%subsec%')";
 
 const DROP_VIEWS: &str = "DROP VIEW IF EXISTS tenure_leaders; DROP VIEW IF EXISTS tenure_nodes; \
      DROP VIEW IF EXISTS tenure_daemons";
@@ -324,7 +325,7 @@ async fn prepare(
     Ok((connection, found))
 }
 
-/// Those of an older version, which lack a column, are made anew. They are for people: nothing depends on a moment without.
+/// Those of an older version are made anew. They are for people: nothing depends on a moment without.
 async fn prepare_views(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let outdated = sqlx::raw_sql(VIEWS_OUTDATED).fetch_one(&mut *connection);
     if answered(outdated).await?.try_get(0)? {

@@ -18,6 +18,30 @@ async fn keeps_the_contract() {
     sql::keeps_the_contract(&url(&folder.path().join("store.db"))).await;
 }
 
+/// People look with the SQLite of their system, which may be years old. Not even a view that is there already may say more than that knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn views_are_in_words_that_older_versions_know() {
+    use sqlx::ConnectOptions;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    drop(tenure_store::open(&url(&path)).await.unwrap());
+    let of_late = "DROP VIEW tenure_nodes; \
+         CREATE VIEW tenure_nodes AS SELECT key FROM tenure_objects WHERE modified_at < unixepoch('subsec') * 1000";
+    execute(&path, of_late).await;
+    drop(tenure_store::open(&url(&path)).await.unwrap());
+
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
+    let mut connection = options.connect().await.unwrap();
+    let views = sqlx::query_scalar("SELECT sql FROM sqlite_master WHERE type = 'view'");
+    let views: Vec<String> = views.fetch_all(&mut connection).await.unwrap();
+    assert_eq!(views.len(), 3, "{views:#?}");
+    for view in views {
+        for new in ["subsec", "timediff", "octet_length", "jsonb", "string_agg"] {
+            assert!(!view.contains(new), "{new}: {view}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_files_are_for_their_owner_alone() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
 -- What is stored, for people: who leads, which nodes there are, which daemon runs where. Only to look at. Times are
--- in UTC.
+-- in UTC. In words that SQLite 3.38 knows: people look with what their system has.
 
 CREATE VIEW IF NOT EXISTS tenure_nodes AS
 SELECT substr(key, 1, instr(key, '/') - 1) AS namespace,
@@ -7,7 +7,7 @@ SELECT substr(key, 1, instr(key, '/') - 1) AS namespace,
        json_extract(session, '$.incarnation') AS incarnation,
        CASE WHEN json_type(session, '$.state.evicted') IS NOT NULL THEN 'evicted'
             WHEN json_extract(session, '$.state') = 'alive'
-                 AND modified_at + json_extract(session, '$.ttl_ms') < unixepoch('subsec') * 1000 THEN 'expired'
+                 AND modified_at + json_extract(session, '$.ttl_ms') < (julianday('now') - 2440587.5) * 86400000 THEN 'expired'
             ELSE json_extract(session, '$.state') END AS state,
        json_extract(session, '$.address') AS address,
        json_extract(session, '$.labels') AS labels,
