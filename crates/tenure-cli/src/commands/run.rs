@@ -267,7 +267,8 @@ impl Runner {
                 }
             };
             let when = if delay.is_zero() {
-                "at once".to_owned()
+                // Its end may be told in the next moment.
+                "unless the lease ends".to_owned()
             } else {
                 format!("in {}", crate::times::duration(delay))
             };
