@@ -220,3 +220,49 @@ pub enum RetriedStatus {
     /// Refused: another job holds its unique key now.
     UniqueKey,
 }
+
+/// `POST /v1/jobs/move`: these jobs, to another queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MoveRequest {
+    /// These jobs.
+    pub ids: Vec<JobId>,
+    /// The queue that they are moved to. It is made if there is none of that name.
+    pub queue: QueueName,
+}
+
+/// The outcome of each job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MoveAnswer {
+    /// One for each job.
+    pub jobs: Vec<Moved>,
+}
+
+/// The outcome of a moved job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Moved {
+    /// The job.
+    pub id: JobId,
+    /// The outcome.
+    pub status: MovedStatus,
+    /// The job of that queue that holds its unique key, if that is why it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub existing: Option<JobId>,
+}
+
+/// The outcome of a moved job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum MovedStatus {
+    /// It is in that queue, now or since before.
+    Moved,
+    /// Refused: there is no such job.
+    NotFound,
+    /// Refused: a job that is running or completed cannot be moved.
+    State,
+    /// Refused: another job of that queue holds its unique key.
+    UniqueKey,
+}

@@ -59,8 +59,9 @@ pub use elections::{
 pub use events::{EVENT_KINDS, Event, EventsQuery, RESET};
 pub use job::{ATTEMPTS_DEFAULT, Claimed, Job, QUEUE_DEFAULT, State, Submission};
 pub use jobs::{
-    JobsAnswer, JobsQuery, LIMIT_DEFAULT, LIMIT_MAX, Order, Retried, RetriedStatus, RetryAnswer,
-    RetryRequest, SubmitAnswer, SubmitRequest, SubmitStatus, Submitted,
+    JobsAnswer, JobsQuery, LIMIT_DEFAULT, LIMIT_MAX, MoveAnswer, MoveRequest, Moved, MovedStatus,
+    Order, Retried, RetriedStatus, RetryAnswer, RetryRequest, SubmitAnswer, SubmitRequest,
+    SubmitStatus, Submitted,
 };
 pub use key::{Key, KeyError, Token, TokenError};
 pub use name::{

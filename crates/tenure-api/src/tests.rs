@@ -48,6 +48,7 @@ fn requests_have_a_fixed_form() {
     reads_back::<ReleaseRequest>(r#"{"claims":[{"id":"a","token":"1f-0a1b2c3d"}]}"#);
     reads_back::<RetryRequest>(r#"{"ids":["a","b"]}"#);
     reads_back::<RetryRequest>(r#"{"state":"dead","queue":"q","type":"mail","limit":5}"#);
+    reads_back::<MoveRequest>(r#"{"ids":["a","b"],"queue":"slow"}"#);
     reads_back::<JobsQuery>(
         r#"{"state":"dead","queue":"q","type":"mail","search":"a b","limit":5,"before":7,"order":"newest"}"#,
     );
@@ -153,6 +154,9 @@ fn answers_have_a_fixed_form() {
     );
     reads_back::<RetryAnswer>(
         r#"{"jobs":[{"id":"a","status":"retried"},{"id":"b","status":"unique_key","existing":"c"}]}"#,
+    );
+    reads_back::<MoveAnswer>(
+        r#"{"jobs":[{"id":"a","status":"moved"},{"id":"b","status":"unique_key","existing":"c"}]}"#,
     );
     reads_back::<ElectAnswer>(
         r#"{"leader":{"node":"web-1","term":3},"is_leader":true,"term":3,"token":"0000000000000000000000000000000a:3","valid_for_ms":900}"#,

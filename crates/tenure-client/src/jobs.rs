@@ -5,8 +5,8 @@ use std::time::Duration;
 use reqwest::Method;
 use serde::de::IgnoredAny;
 use tenure_api::{
-    self as api, JobId, JobType, JobsAnswer, JobsQuery, Order, QueueName, RetryAnswer,
-    RetryRequest, State,
+    self as api, JobId, JobType, JobsAnswer, JobsQuery, MoveAnswer, MoveRequest, Order, QueueName,
+    RetryAnswer, RetryRequest, State,
 };
 use tokio::time::{Instant, sleep};
 
@@ -103,6 +103,17 @@ impl Client {
     /// portion.
     pub async fn retry_all(&self, request: &RetryRequest) -> Result<RetryAnswer, Error> {
         let call = Call::post(&["v1", "jobs", "retry"], request)?.once();
+        self.transport.call(&call).await
+    }
+
+    /// Moves jobs to another queue, where each keeps its turn. Each is answered separately. A job that is there already counts as
+    /// moved, so the call is sent again when an answer was lost.
+    pub async fn move_to(&self, ids: &[JobId], queue: &QueueName) -> Result<MoveAnswer, Error> {
+        let request = MoveRequest {
+            ids: ids.to_vec(),
+            queue: queue.clone(),
+        };
+        let call = Call::post(&["v1", "jobs", "move"], &request)?;
         self.transport.call(&call).await
     }
 

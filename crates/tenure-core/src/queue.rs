@@ -67,6 +67,7 @@ mod hash;
 mod kept;
 mod leases;
 mod machine;
+mod moving;
 mod named_queue;
 mod names;
 mod order;

@@ -37,10 +37,11 @@ const WINDOW: Duration = Duration::from_secs(10);
 const CHARACTERS_MAX: usize = 200;
 
 /// What the calls that need `admin` are called.
-const ACTIONS: [(&Method, &str, &str); 19] = [
+const ACTIONS: [(&Method, &str, &str); 20] = [
     (&Method::POST, "/v1/jobs/{id}/cancel", "cancel_job"),
     (&Method::POST, "/v1/jobs/{id}/retry", "retry_job"),
     (&Method::POST, "/v1/jobs/retry", "retry_jobs"),
+    (&Method::POST, "/v1/jobs/move", "move_jobs"),
     (&Method::DELETE, "/v1/jobs/{id}", "delete_job"),
     (&Method::PUT, "/v1/queues/{queue}", "set_queue"),
     (&Method::PATCH, "/v1/queues/{queue}", "change_queue"),

@@ -68,6 +68,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .routes(manage(routes!(manage::cancel)))
         .routes(manage(routes!(manage::retry)))
         .routes(manage(routes!(manage::retry_many)))
+        .routes(manage(routes!(manage::move_many)))
         .routes(look(routes!(queues::queues)))
         .routes(look(routes!(queues::queue)))
         .routes(manage(routes!(queues::set)))
@@ -123,7 +124,15 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
 }
 
 /// What stands in the place of an id in the paths of calls about many jobs.
-const WORDS_OF_JOBS: [&str; 6] = ["claim", "heartbeat", "complete", "fail", "release", "retry"];
+const WORDS_OF_JOBS: [&str; 7] = [
+    "claim",
+    "heartbeat",
+    "complete",
+    "fail",
+    "release",
+    "retry",
+    "move",
+];
 
 /// The path of a route as the document has it, which is what metrics call it.
 fn path_of(router: &UtoipaMethodRouter<Arc<App>>) -> String {

@@ -320,6 +320,11 @@ class Client:
         body = {name: value for name, value in wanted.items() if value is not None}
         return [Receipt.of(item) for item in listed(self._call("POST", "/v1/jobs/retry", body).body, "jobs")]
 
+    def move(self, ids: Iterable[str], queue: str) -> list[Receipt]:
+        """Moves jobs that are neither running nor completed to another queue, where each keeps its turn; one receipt each."""
+        body = {"ids": list(ids), "queue": queue}
+        return [Receipt.of(item) for item in listed(self._call("POST", "/v1/jobs/move", body).body, "jobs")]
+
     def forget(self, id: str) -> None:
         """Deletes a finished job before its retention time is over.
 

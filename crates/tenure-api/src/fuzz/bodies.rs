@@ -35,6 +35,7 @@ fn requests_read_back() {
         reads_back::<FailRequest>(input);
         reads_back::<ReleaseRequest>(input);
         reads_back::<RetryRequest>(input);
+        reads_back::<MoveRequest>(input);
         reads_back::<JobsQuery>(input);
         reads_back::<EventsQuery>(input);
         reads_back::<ElectionQuery>(input);
@@ -57,6 +58,7 @@ fn answers_read_back() {
         reads_back::<JobsAnswer>(input);
         reads_back::<Job>(input);
         reads_back::<RetryAnswer>(input);
+        reads_back::<MoveAnswer>(input);
         reads_back::<QueuesAnswer>(input);
         reads_back::<Queue>(input);
         reads_back::<SchedulesAnswer>(input);

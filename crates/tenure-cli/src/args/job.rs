@@ -67,6 +67,18 @@ Examples:
 Exit codes:
   0 all are deleted    1 some could not be deleted    2 could not determine";
 
+const MOVE_AFTER: &str = "\
+In the other queue each job keeps its turn: by priority, and then by when it was submitted. Jobs
+that are running or completed cannot be moved. Dead and cancelled jobs can; they do not run until
+they are retried.
+
+Examples:
+  tenure job move report-2026-02 --to slow
+  tenure job list --queue bulk --state ready --json | jq -r '.jobs[].id' | xargs tenure job move --to slow
+
+Exit codes:
+  0 all are moved    1 some could not be moved    2 could not determine";
+
 const RETRY_AFTER: &str = "\
 Dead and cancelled jobs run again from their first attempt. Scheduled jobs run now.
 
@@ -91,6 +103,8 @@ pub(crate) enum Job {
     Cancel(Cancel),
     /// Run dead or cancelled jobs again
     Retry(Retry),
+    /// Move jobs to another queue
+    Move(Move),
     /// Delete finished jobs
     Delete(Delete),
 }
@@ -295,6 +309,18 @@ pub(crate) struct Cancel {
 #[derive(Debug, Args)]
 #[command(after_help = DELETE_AFTER)]
 pub(crate) struct Delete {
+    #[command(flatten)]
+    pub(crate) jobs: NamedJobs,
+}
+
+/// `tenure job move`
+#[derive(Debug, Args)]
+#[command(after_help = MOVE_AFTER)]
+pub(crate) struct Move {
+    /// The queue to move them to
+    #[arg(long = "to", value_name = "QUEUE")]
+    pub(crate) queue: String,
+
     #[command(flatten)]
     pub(crate) jobs: NamedJobs,
 }

@@ -12,6 +12,7 @@ use tenure::core::Wall;
 mod cancel;
 mod get;
 mod list;
+mod moving;
 mod retry;
 mod submit;
 
@@ -22,6 +23,7 @@ pub(crate) async fn run(verb: Job) -> anyhow::Result<ExitCode> {
         Job::List(arguments) => list::run(arguments).await,
         Job::Cancel(arguments) => cancel::run(arguments).await,
         Job::Retry(arguments) => retry::run(arguments).await,
+        Job::Move(arguments) => moving::run(arguments).await,
         Job::Delete(arguments) => cancel::delete(arguments).await,
     }
 }

@@ -25,6 +25,8 @@ pub enum Answer {
     Cancelled(Vec<Changed<Cancelled>>),
     /// To [`Action::Retry`](super::Action::Retry).
     Retried(Vec<Changed<()>>),
+    /// To [`Action::Move`](super::Action::Move).
+    Moved(Vec<Changed<()>>),
     /// To [`Action::Forget`](super::Action::Forget).
     Forgotten(Vec<Changed<()>>),
     /// To [`Action::SetSchedule`](super::Action::SetSchedule): when it next fires.
@@ -68,6 +70,7 @@ answers! {
     released: Released(Vec<Ended<Released>>);
     cancelled: Cancelled(Vec<Changed<Cancelled>>);
     retried: Retried(Vec<Changed<()>>);
+    moved: Moved(Vec<Changed<()>>);
     forgotten: Forgotten(Vec<Changed<()>>);
     schedule_set: ScheduleSet(Option<u64>);
     schedule_deleted: ScheduleDeleted(bool);
@@ -127,12 +130,12 @@ pub enum Cancelled {
 pub enum Refusal {
     /// There is no such job, or it was forgotten.
     NotFound,
-    /// A job in this state cannot be cancelled, retried or forgotten.
+    /// A job in this state cannot be cancelled, retried, moved or forgotten.
     State {
         /// Its state.
         state: State,
     },
-    /// To a retry: another job holds its unique key now.
+    /// To a retry: another job holds its unique key now. To a move: another job of that queue does.
     UniqueKey {
         /// That job.
         existing: JobId,

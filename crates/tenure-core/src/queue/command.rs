@@ -65,6 +65,9 @@ pub enum Action {
     Cancel(Vec<JobId>),
     /// Run dead or cancelled jobs again from the first attempt, or waiting ones now.
     Retry(Vec<JobId>),
+    /// Move jobs that neither run nor are completed to another queue. Only under [`Rules::FOURTH`](super::Rules::FOURTH)
+    /// and later ones.
+    Move(Vec<JobId>, QueueName),
     /// Forget finished jobs before their time.
     Forget(Vec<JobId>),
     /// Set a queue's limits, all of them.
@@ -187,6 +190,7 @@ mod tests {
             r#"{"at":1,"do":{"release":[{"id":"a","token":"1-00000007"}]}}"#,
             r#"{"at":1,"do":{"abandon":[{"id":"a","token":"1-00000007"}]}}"#,
             r#"{"at":1,"do":{"cancel":["a","b"]}}"#,
+            r#"{"at":1,"do":{"move":[["a","b"],"slow"]}}"#,
             r#"{"at":1,"do":{"set_queue":["q",{"concurrency":2,"rate":{"jobs":5,"period_ms":1000}}]}}"#,
             r#"{"at":1,"do":{"set_schedule":["s",{"cron":"0 3 * * *","timezone":"Europe/Berlin","job":{"type":"mail","payload":[1]},"missed":"once"},7]}}"#,
             r#"{"at":1,"do":{"fire":[{"schedule":"s","revision":3,"due":7,"slots":[7],"next":9}]}}"#,

@@ -67,6 +67,12 @@ pub enum Event {
     CancelRequested { id: JobId },
     /// The job runs again, or sooner.
     Retried { id: JobId, queue: QueueName },
+    /// The job waits in the queue `to` from now on, or is kept there if it has finished.
+    Moved {
+        id: JobId,
+        from: QueueName,
+        to: QueueName,
+    },
     /// The job is gone.
     Forgotten { id: JobId },
     /// The job may be claimed from now on.

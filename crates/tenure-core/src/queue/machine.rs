@@ -218,6 +218,7 @@ impl Queue {
             }
             Action::Cancel(ids) => Answer::Cancelled(self.each(ids, events, Self::cancel)),
             Action::Retry(ids) => Answer::Retried(self.each(ids, events, Self::retry)),
+            Action::Move(ids, to) => Answer::Moved(self.move_all(ids, &to, events)),
             Action::Forget(ids) => Answer::Forgotten(self.each(ids, events, Self::forget_by_hand)),
             Action::SetQueue(queue, options) => self.set_queue(queue, options, events),
             Action::Pause(queue) => self.pause(queue, true, events),
@@ -443,7 +444,7 @@ impl Queue {
         self.place(handle);
     }
 
-    fn place(&mut self, handle: Handle) {
+    pub(super) fn place(&mut self, handle: Handle) {
         let job = &self.jobs[handle];
         let change = self.shelves.put(job.shelf(), job.sequence, handle);
         self.orders[job.class as usize].put(job.sequence, handle);
@@ -474,7 +475,7 @@ impl Queue {
         self.posted(name, shelf, is_other);
     }
 
-    fn displace(&mut self, handle: Handle) {
+    pub(super) fn displace(&mut self, handle: Handle) {
         let job = &self.jobs[handle];
         let change = self.shelves.take(job.shelf(), job.sequence);
         self.orders[job.class as usize].take(job.sequence);
@@ -549,12 +550,12 @@ impl Queue {
         hash.finish()
     }
 
-    fn hash_of_unique(&self, handle: Handle) -> u64 {
+    pub(super) fn hash_of_unique(&self, handle: Handle) -> u64 {
         let key = self.jobs[handle].unique_key();
         self.hash_of_key(key.expect("asked only of jobs that have one"))
     }
 
-    fn ready_event(&self, handle: Handle) -> Event {
+    pub(super) fn ready_event(&self, handle: Handle) -> Event {
         let job = &self.jobs[handle];
         Event::Ready {
             id: job.id.clone(),

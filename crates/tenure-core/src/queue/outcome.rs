@@ -261,12 +261,12 @@ impl Queue {
         Item { id, outcome }
     }
 
-    fn queue_of(&self, handle: Handle) -> QueueName {
+    pub(super) fn queue_of(&self, handle: Handle) -> QueueName {
         self.queues.name(self.jobs[handle].queue).clone()
     }
 }
 
-const fn refused(class: Class) -> Refusal {
+pub(super) const fn refused(class: Class) -> Refusal {
     Refusal::State {
         state: class.state(),
     }

@@ -38,8 +38,11 @@ impl Rules {
     /// schedules can be paused.
     pub const THIRD: Self = Self(3);
 
+    /// Jobs can be moved to another queue.
+    pub const FOURTH: Self = Self(4);
+
     /// The newest that this version knows.
-    pub const LATEST: Self = Self::THIRD;
+    pub const LATEST: Self = Self::FOURTH;
 
     /// Whether this version can apply them.
     #[must_use]

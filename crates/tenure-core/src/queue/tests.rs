@@ -323,10 +323,10 @@ fn random_commands_reach_every_answer_and_event() {
             generator.follow(&answer);
         }
     }
-    // 22 kinds of event; 4 answers to a submit, 1 to a completion, 3 to a failure, 2 to a release, 2 to a cancel,
-    // 1 each to a retry and to a forget; 3 refusals, and 3 more ways to lose a claim. A lease that ran out is no
+    // 23 kinds of event; 4 answers to a submit, 1 to a completion, 3 to a failure, 2 to a release, 2 to a cancel,
+    // 1 each to a retry, to a move and to a forget; 3 refusals, and 3 more ways to lose a claim. A lease that ran out is no
     // matter of commands.
-    assert_eq!(reached.len(), 42, "{reached:#?}");
+    assert_eq!(reached.len(), 44, "{reached:#?}");
 }
 
 /// Its first word.
@@ -355,6 +355,7 @@ fn kinds(answer: &Answer) -> Vec<String> {
         Answer::Released(items) => of("released", items),
         Answer::Cancelled(items) => of("cancelled", items),
         Answer::Retried(items) => of("retried", items),
+        Answer::Moved(items) => of("moved", items),
         Answer::Forgotten(items) => of("forgotten", items),
         _ => Vec::new(),
     }

@@ -188,6 +188,7 @@ impl Recorder {
                 self.histories.add(id, Entry::new(at, "cancel_requested"));
             }
             Event::Retried { id, .. } => self.histories.add(id, Entry::new(at, "retried")),
+            Event::Moved { id, .. } => self.histories.add(id, Entry::new(at, "moved")),
             Event::Forgotten { id } => {
                 self.histories.forget(at, id);
                 self.timed.remove(id);

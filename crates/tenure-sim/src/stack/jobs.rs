@@ -348,6 +348,13 @@ impl Jobs {
             Event::Cancelled { id, .. } => {
                 self.enter(id, Phase::Finished(Ending::Cancelled, now));
             }
+            Event::Moved { id, to, .. } => {
+                if let Some(job) = self.jobs.get_mut(id) {
+                    job.queue = to.clone();
+                    // To those who wait for jobs of that queue it is news, and told again.
+                    job.is_ready = false;
+                }
+            }
             Event::Forgotten { id } => {
                 self.ids.remove(id);
                 if let Some(job) = self.jobs.remove(id) {

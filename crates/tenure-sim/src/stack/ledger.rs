@@ -247,6 +247,7 @@ pub(crate) fn id_of(event: &Event) -> Option<&JobId> {
         | Event::Cancelled { id, .. }
         | Event::CancelRequested { id }
         | Event::Retried { id, .. }
+        | Event::Moved { id, .. }
         | Event::Ready { id, .. }
         | Event::SlotFired { id, .. }
         | Event::Claimed { id, .. } => Some(id),

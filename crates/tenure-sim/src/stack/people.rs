@@ -156,7 +156,7 @@ async fn meddle(world: &Arc<World>, route: &mut Route) {
             concurrency: *random.pick(&[Some(1), Some(2), None]),
             rate: draw_rate(&mut random),
         };
-        (random.below(12), job, *random.pick(&LIMITED), options)
+        (random.below(13), job, *random.pick(&LIMITED), options)
     };
     let answer = match (drawn, job) {
         (0, _) => {
@@ -186,6 +186,19 @@ async fn meddle(world: &Arc<World>, route: &mut Route) {
             Some(job) => change_job(world, route, &job, Change::Retry).await,
             None => return,
         },
+        (12, Some(job)) => {
+            // To a queue with limits, or to one without.
+            let to = if options.rate.is_some() {
+                queue
+            } else {
+                "mail"
+            };
+            let moved = ask(world, route, move |broker| {
+                let jobs = vec![job.clone()];
+                async move { broker.move_jobs(jobs, queue_name(to)).await }
+            });
+            moved.await.map(drop)
+        }
         _ => return,
     };
     world.say("people", &format!("{answer:?}"));

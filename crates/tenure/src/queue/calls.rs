@@ -327,6 +327,26 @@ impl Queue {
         self.ask(Action::Retry(jobs)).await.map(Answer::retried)
     }
 
+    /// Moves jobs to another queue, where each keeps its turn: by priority, and then by when it was submitted. Jobs that run or
+    /// are completed are refused. One answer per job, in order.
+    ///
+    /// Refused while a process of an older version is in the namespace, which could not read it.
+    pub async fn move_jobs(
+        &self,
+        jobs: Vec<JobId>,
+        to: QueueName,
+    ) -> Result<Vec<Changed<()>>, Error> {
+        self.shared.limits().batch("jobs", jobs.len())?;
+        if self.rules()? < Rules::FOURTH {
+            return Err(Error::invalid(
+                "cannot move jobs yet: a process of an earlier version is in the namespace",
+                "nothing was done; upgrade or stop that process, then try again later",
+            ));
+        }
+        self.admit(|service| service.admit_queue(&to))?;
+        self.ask(Action::Move(jobs, to)).await.map(Answer::moved)
+    }
+
     /// Forgets finished jobs before their time. One answer per job, in order.
     pub async fn forget(&self, jobs: Vec<JobId>) -> Result<Vec<Changed<()>>, Error> {
         self.shared.limits().batch("jobs", jobs.len())?;

@@ -117,6 +117,7 @@ impl Generator {
             36 => self.schedule(),
             37 => self.fire(queue),
             38 if self.one_in(4) => Action::Configure(self.settings()),
+            38 if self.one_in(3) => Action::Move(self.some(3, Self::id), queue_name(self.below(3))),
             38 if self.one_in(2) => Action::Abandon(self.some(2, Self::claim)),
             39 if self.one_in(5) => self.set_time(),
             39 if self.one_in(2) => self.pause_schedule(queue),

@@ -164,6 +164,10 @@ impl Model {
             }
             Action::Cancel(ids) => return Answer::Cancelled(self.each(ids, events, Self::cancel)),
             Action::Retry(ids) => return Answer::Retried(self.each(ids, events, Self::retry)),
+            Action::Move(ids, to) => {
+                let moved = ids.into_iter().map(|id| self.move_job(id, &to, events));
+                return Answer::Moved(moved.collect());
+            }
             Action::Forget(ids) => {
                 return Answer::Forgotten(self.each(ids, events, Self::forget_by_hand));
             }
@@ -710,6 +714,44 @@ impl Model {
         job.enter(State::Ready, now);
         let id = id.clone();
         events.push(Event::Retried { id, queue });
+        Ok(())
+    }
+
+    fn move_job(&mut self, id: JobId, to: &QueueName, events: &mut Vec<Event>) -> Changed<()> {
+        let outcome = self.try_move(&id, to, events);
+        Item { id, outcome }
+    }
+
+    fn try_move(
+        &mut self,
+        id: &JobId,
+        to: &QueueName,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Refusal> {
+        let view = self.find(id).ok_or(Refusal::NotFound)?.view.clone();
+        let state = view.state;
+        if matches!(state, State::Running | State::Completed) {
+            return Err(Refusal::State { state });
+        }
+        if view.queue == *to {
+            return Ok(());
+        }
+        if !state.is_finished()
+            && let Some(existing) = self.holder_of_key(to, view.unique_key.as_ref())
+        {
+            return Err(Refusal::UniqueKey { existing });
+        }
+        // First it is gone from the one queue, which may let another of its group be next, then it is in the other.
+        let place = self.jobs.iter().position(|job| job.view.id == *id).unwrap();
+        let (id, from, to) = (id.clone(), view.queue, to.clone());
+        events.push(Event::Moved {
+            id,
+            from,
+            to: to.clone(),
+        });
+        let mut job = self.step(events, |model, _| model.jobs.remove(place));
+        job.view.queue = to;
+        self.step(events, |model, _| model.jobs.insert(place, job));
         Ok(())
     }
 

@@ -289,6 +289,71 @@ fn a_dead_job_retried_by_hand_starts_over_at_its_place() {
 }
 
 #[test]
+fn a_moved_job_waits_for_the_workers_of_its_new_queue() {
+    let mut story = Story::new();
+    story.submit(&[r#""id":"a""#, r#""id":"b","queue":"slow""#, r#""id":"c""#]);
+    let jobs = vec![id("c"), id("a"), id("nobody")];
+    let moved = story.act(Action::Move(jobs, queue("slow"))).moved();
+    let outcomes: Vec<_> = moved.into_iter().map(|item| item.outcome).collect();
+    assert_eq!(outcomes, [Ok(()), Ok(()), Err(Refusal::NotFound)]);
+    // Those who wait for jobs of the queue hear of them.
+    let told = story
+        .events
+        .iter()
+        .filter(|event| matches!(event, Event::Ready { queue, .. } if queue.as_str() == "slow"));
+    assert_eq!(told.count(), 2, "{:?}", story.events);
+    // By when they were submitted, not by when they came.
+    assert_eq!(story.claim_ids(9), ["a", "b", "c"]);
+    let default = story.queue.queue(&queue("default"));
+    assert!(default.is_none(), "nobody uses its name any more");
+}
+
+#[test]
+fn a_job_that_is_moved_leaves_its_group_and_joins_the_one_of_its_new_queue() {
+    let mut story = Story::new();
+    story.submit(&[
+        r#""id":"a","group":"g""#,
+        r#""id":"b","group":"g""#,
+        r#""id":"c","group":"g","queue":"slow""#,
+    ]);
+    let move_to =
+        |story: &mut Story, job: &str, to: &str| story.act(Action::Move(vec![id(job)], queue(to)));
+    move_to(&mut story, "a", "slow");
+    // `b` is first of what is left; `a` is before `c`.
+    let claimed = story.claim(9);
+    let ids: Vec<_> = claimed.iter().map(|job| job.id.as_str()).collect();
+    assert_eq!(ids, ["a", "b"]);
+    let refused = move_to(&mut story, "a", "default").moved().remove(0);
+    let state = State::Running;
+    assert_eq!(refused.outcome, Err(Refusal::State { state }));
+    story.complete(&claimed[0]);
+    assert_eq!(story.claim_ids(9), ["c"]);
+}
+
+#[test]
+fn a_unique_key_is_held_in_the_queue_that_a_job_is_moved_to() {
+    let mut story = Story::new();
+    story.submit(&[
+        r#""id":"a","unique_key":"k""#,
+        r#""id":"b","unique_key":"k","queue":"slow""#,
+    ]);
+    let taken = story.act(Action::Move(vec![id("a")], queue("slow")));
+    let existing = id("b");
+    let refused = Err(Refusal::UniqueKey { existing });
+    assert_eq!(taken.moved().remove(0).outcome, refused);
+    story.act(Action::Move(vec![id("a")], queue("other")));
+    let again = story.submit(&[
+        r#""id":"c","unique_key":"k""#,
+        r#""id":"d","unique_key":"k","queue":"other""#,
+    ]);
+    let statuses: Vec<_> = again.iter().map(|one| one.status).collect();
+    assert_eq!(statuses, [SubmitStatus::Created, SubmitStatus::Duplicate]);
+    // What was submitted is what counts for the id.
+    let repeated = story.submit(&[r#""id":"a","unique_key":"k""#]).remove(0);
+    assert_eq!(repeated.status, SubmitStatus::Duplicate);
+}
+
+#[test]
 fn a_stale_token_is_told_why() {
     let mut story = Story::new();
     story.submit(&[r#""id":"a","max_attempts":3"#]);

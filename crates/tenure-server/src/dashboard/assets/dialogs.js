@@ -43,9 +43,9 @@ export function confirm({ title, detail, action, danger = true }) {
 /**
  * A form. `fields`: {name, label, kind, value, hint, options, suggestions, required}, kind: text, number, duration (in milliseconds), choice
  * (options: [value, label]) or json; `submit(values)` may throw a Problem, which
- * is shown beside the field that it names.
+ * is shown beside the field that it names; `closed()` is called in any case.
  */
-export function form({ title, detail, fields, action, submit }) {
+export function form({ title, detail, fields, action, submit, closed }) {
   const inputs = new Map();
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const lines = fields.map((field) => {
@@ -85,6 +85,7 @@ export function form({ title, detail, fields, action, submit }) {
     ),
     "wide",
   );
+  if (closed) dialog.addEventListener("close", closed);
 }
 
 /** What a field means; a complaint beside it if that is nothing. */

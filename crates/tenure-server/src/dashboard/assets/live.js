@@ -41,6 +41,9 @@ export function subscribe(listener) {
   return () => listeners.delete(listener);
 }
 
+/** The queues that there are, to choose from. */
+export const queueNames = () => (live.queues?.queues ?? []).map((each) => each.name);
+
 /** The server's time. */
 export const now = () => Date.now() + live.offset;
 

@@ -1,10 +1,11 @@
-// Several jobs at once: ticked in a list, then retried, cancelled or deleted. Each gets its own answer, and how many were refused,
+// Several jobs at once: ticked in a list, then retried, cancelled, moved or deleted. Each gets its own answer, and how many were refused,
 // and why, is said.
 
 import { post, remove, segment } from "./api.js";
-import { action, confirm } from "./dialogs.js";
+import { action, confirm, form } from "./dialogs.js";
 import { h, text } from "./dom.js";
 import { plural } from "./format.js";
+import { queueNames } from "./live.js";
 
 const FINISHED = ["completed", "cancelled", "dead"];
 /** Calls at the same time: a browser has six connections. */
@@ -25,6 +26,7 @@ export function selection(refresh) {
     kind("Retry", (job) => ["dead", "cancelled", "scheduled"].includes(job.state), "retried", retry),
     kind("Cancel", (job) => !FINISHED.includes(job.state), "cancelled", (jobs) => each(jobs, (id) => post(`v1/jobs/${id}/cancel`)),
       "Workers stop running jobs when they send their next heartbeat."),
+    kind("Move", (job) => !["running", "completed"].includes(job.state), "moved", move),
     kind("Delete", (job) => FINISHED.includes(job.state), "deleted", (jobs) => each(jobs, (id) => remove(`v1/jobs/${id}`)),
       "This deletes their payloads and results too, and cannot be undone."),
   ];
@@ -42,6 +44,7 @@ export function selection(refresh) {
         if (!sure) return null;
       }
       const problems = await run(jobs);
+      if (problems === null) return null;
       for (const job of jobs) tick(job.id, false);
       await refresh();
       if (problems.length === 0) return `${plural(jobs.length, "job")} ${done}`;
@@ -91,9 +94,25 @@ export function selection(refresh) {
 }
 
 async function retry(jobs) {
-  const answer = await post("v1/jobs/retry", { ids: jobs.map((job) => job.id) });
-  const refused = { not_found: "it is no longer there", state: "its state does not allow it", unique_key: "another job has its unique key" };
-  return answer.jobs.filter((job) => job.status !== "retried").map((job) => refused[job.status] ?? job.status);
+  return refused(await post("v1/jobs/retry", { ids: jobs.map((job) => job.id) }), "retried");
+}
+
+/** Asks where to; none of it is done if the reader closes the form. */
+function move(jobs) {
+  return new Promise((resolve) => form({
+    title: `Move ${plural(jobs.length, "job")} to another queue`,
+    detail: "There each keeps its turn: by priority, and then by when it was submitted. Dead and cancelled jobs do not run until they are retried.",
+    fields: [{ name: "queue", label: "Queue", suggestions: queueNames(), required: true }],
+    action: `Move ${plural(jobs.length, "job")}`,
+    submit: async ({ queue }) => resolve(refused(await post("v1/jobs/move", { ids: jobs.map((job) => job.id), queue }), "moved")),
+    closed: () => resolve(null),
+  }));
+}
+
+/** Why those were refused that were. */
+function refused(answer, done) {
+  const why = { not_found: "it is no longer there", state: "its state does not allow it", unique_key: "another job has its unique key" };
+  return answer.jobs.filter((job) => job.status !== done).map((job) => why[job.status] ?? job.status);
 }
 
 /** One call for each job, a few at a time; what was refused. */

@@ -75,6 +75,7 @@ pub(super) fn of_queue(event: &queue::Event, at: u64, position: u64) -> Option<E
             ..new("cancel_requested")
         },
         Queue::Retried { id, queue } => job("retried", id, queue),
+        Queue::Moved { id, to, .. } => job("moved", id, to),
         Queue::Forgotten { id } => Event {
             id: Some(id.clone()),
             ..new("forgotten")

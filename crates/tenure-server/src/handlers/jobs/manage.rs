@@ -6,8 +6,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use tenure_api::{
-    Code, Job, JobId, LIMIT_DEFAULT, LIMIT_MAX, Problem as ProblemBody, Retried, RetriedStatus,
-    RetryAnswer, RetryRequest,
+    Code, Job, JobId, LIMIT_DEFAULT, LIMIT_MAX, MoveAnswer, MoveRequest, Moved, MovedStatus,
+    Problem as ProblemBody, Retried, RetriedStatus, RetryAnswer, RetryRequest,
 };
 use tenure_core::queue::{Changed, Filter, Item, PageStart, Refusal, State as JobState};
 
@@ -124,6 +124,51 @@ pub(crate) async fn retry_many(
     let count = jobs.len();
     let response = ok(&RetryAnswer { jobs });
     Ok(detailed(response, format!("{count} jobs")))
+}
+
+/// Move jobs to another queue
+///
+/// There each keeps its turn: by priority, and then by when it was submitted. Jobs that are running or completed are refused;
+/// dead and cancelled ones can be moved, and run there when they are retried. Each job is answered separately; an invalid
+/// id refuses the whole call, before anything is done. A job that is in the queue already counts as moved, so the call can
+/// be repeated.
+#[utoipa::path(post, path = "/v1/jobs/move", tag = "jobs", request_body = MoveRequest, responses(
+    (status = 200, description = "The outcome for each job", body = MoveAnswer),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody),
+    (status = 429, description = "There is no room for another queue; nothing was done", body = ProblemBody)))]
+pub(crate) async fn move_many(
+    State(app): State<Arc<App>>,
+    Json(MoveRequest { ids, queue }): Json<MoveRequest>,
+) -> Result<Response, Problem> {
+    if ids.is_empty() {
+        return Err(Problem::new(Code::InvalidField, "ids has no items").field("ids"));
+    }
+    let moved = app.queue.move_jobs(ids, queue.clone()).await;
+    let jobs: Vec<_> = moved
+        .map_err(|error| Problem::from(error).renamed("jobs", "ids"))?
+        .into_iter()
+        .map(|answer| moved_as(&app, answer))
+        .collect();
+    let count = jobs.len();
+    let response = ok(&MoveAnswer { jobs });
+    Ok(detailed(response, format!("{count} jobs to {queue}")))
+}
+
+fn moved_as(app: &App, answer: Changed<()>) -> Moved {
+    let (status, existing) = match answer.outcome {
+        Ok(()) => (MovedStatus::Moved, None),
+        Err(Refusal::NotFound) if is_remnant(app, &answer.id).unwrap_or(false) => {
+            (MovedStatus::State, None)
+        }
+        Err(Refusal::NotFound) => (MovedStatus::NotFound, None),
+        Err(Refusal::State { .. }) => (MovedStatus::State, None),
+        Err(Refusal::UniqueKey { existing }) => (MovedStatus::UniqueKey, Some(existing)),
+    };
+    Moved {
+        id: answer.id,
+        status,
+        existing,
+    }
 }
 
 async fn chosen(app: &App, request: RetryRequest) -> Result<Vec<JobId>, Problem> {

@@ -20,6 +20,10 @@ pub(crate) fn check(
             let job = jobs.jobs.get(id);
             (id, queue, job.and_then(|job| job.unique_key.as_ref()))
         }
+        (Event::Moved { id, to, .. }, _) => {
+            let job = jobs.jobs.get(id).filter(|job| !job.is_finished());
+            (id, to, job.and_then(|job| job.unique_key.as_ref()))
+        }
         _ => return Ok(()),
     };
     let Some(key) = key else {

@@ -4,7 +4,7 @@ import { get, post, query } from "../api.js";
 import { action, form, say } from "../dialogs.js";
 import { h, list, panel, row, table, text } from "../dom.js";
 import { count, moment, span, visible } from "../format.js";
-import { live, now } from "../live.js";
+import { live, now, queueNames } from "../live.js";
 import { badge, jobLink, setBadge, STATES, words } from "../parts.js";
 import { selection } from "../select.js";
 import { retryDead } from "./queues.js";
@@ -151,9 +151,6 @@ export function submitForm(like = {}) {
   });
   return null;
 }
-
-/** The queues that there are, to choose from. */
-export const queueNames = () => (live.queues?.queues ?? []).map((each) => each.name);
 
 /** Random; `crypto.randomUUID` is missing where the page came over plain HTTP from another host. */
 function randomId() {

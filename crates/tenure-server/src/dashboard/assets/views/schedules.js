@@ -6,7 +6,6 @@ import { fill, h, list, panel, row, table, text } from "../dom.js";
 import { count, moment, pretty, span, visible } from "../format.js";
 import { now } from "../live.js";
 import { badge, facts, jobLink, setBadge, words } from "../parts.js";
-import { queueNames } from "./jobs.js";
 
 const REFRESH_MS = 3000;
 /** Runs are searched for among all jobs. */
