@@ -33,7 +33,8 @@ pub(crate) use elections::{
 };
 pub(crate) use import::{Import, ImportOsqueue};
 pub(crate) use job::{
-    Cancel, Delete, Get, Job, JobFilter, JobOptions, List, NamedJobs, Retry, StateName, Submit,
+    Cancel, Delete, Get, Job, JobFilter, JobOptions, List, Move, NamedJobs, Retry, StateName,
+    Submit,
 };
 pub(crate) use load::{Bench, Worker, Workload};
 pub(crate) use log::{Log, LogCommand, LogDiff, LogList, LogShow, LogVerify};
