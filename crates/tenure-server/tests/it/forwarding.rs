@@ -521,7 +521,13 @@ async fn a_call_that_is_held_is_told_that_its_broker_stops() {
     .await;
     let held = standby.request(Method::POST, "/v1/jobs");
     let held = tokio::spawn(answered(held.json(&json!({"type":"t"}))));
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    until(async || {
+        let page = standby.request(Method::GET, "/metrics").send().await;
+        let page = page.unwrap().text().await.unwrap();
+        page.contains("\ntenure_http_requests_held 1\n")
+            .then_some(())
+    })
+    .await;
     assert!(!held.is_finished());
     standby.handle.stop().await;
     let answer = timeout(PATIENCE, held).await.unwrap().unwrap();

@@ -34,7 +34,7 @@ impl Troupe {
         Self::start_with(url, nodes, false).await
     }
 
-    /// The same with workers that never ask whether they are trusted.
+    /// The same with workers that never ask whether they are trusted. They need not have settled: until then they may overlap already.
     pub(super) async fn start_reckless(url: impl FnOnce(&Path) -> String, nodes: &[&str]) -> Self {
         Self::start_with(url, nodes, true).await
     }
@@ -55,7 +55,9 @@ impl Troupe {
         for node in nodes {
             troupe.add(node);
         }
-        troupe.settles(nodes.len()).await;
+        if !is_reckless {
+            troupe.settles(nodes.len()).await;
+        }
         troupe
     }
 
@@ -117,12 +119,17 @@ impl Troupe {
 
     /// Where each shard was last, and in which generation.
     pub(super) fn last(&self) -> Last {
-        let shards = self.shards().into_iter();
+        self.try_last().unwrap()
+    }
+
+    /// The same, or what is wrong with the file.
+    pub(super) fn try_last(&self) -> Result<Last, String> {
+        let shards = self.try_shards()?.into_iter();
         let last = shards.map(|(shard, generations)| {
             let last = generations.into_iter().next_back();
             (shard, last.unwrap())
         });
-        last.collect()
+        Ok(last.collect())
     }
 
     /// Waits until every shard works on a live node, and they are shared evenly. Returns the loads.
