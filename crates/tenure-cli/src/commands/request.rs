@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use tenure::core::election::{Lease, RESERVED_MAX};
 use tenure::core::session::{Holder, ONE_SHOT};
@@ -398,7 +397,7 @@ fn has_moved(lease: &Lease, age: Option<Duration>) -> bool {
 /// Who asks while nobody leads meant the one who has just resigned.
 const HANDOVER: Duration = Duration::from_secs(1);
 
-/// For how long this process exists, as the kernel says: that is since before its program was loaded.
+/// How long this process has existed, as Linux says: since before its program was loaded. Elsewhere it is not known.
 fn running_for() -> Option<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     // The name may hold anything, also blanks; what follows it does not.
@@ -406,9 +405,10 @@ fn running_for() -> Option<Duration> {
     let ticks: u64 = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
     let per_second = rustix::param::clock_ticks_per_second();
     let started = Duration::from_nanos(1_000_000_000 / per_second) * u32::try_from(ticks).ok()?;
-    let now = clock_gettime(ClockId::Boottime);
-    let now = Duration::new(now.tv_sec.try_into().ok()?, now.tv_nsec.try_into().ok()?);
-    now.checked_sub(started)
+    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+    let seconds: f64 = uptime.split_ascii_whitespace().next()?.parse().ok()?;
+    let now = Duration::try_from_secs_f64(seconds).ok()?;
+    Some(now.saturating_sub(started))
 }
 
 /// Whether a candidate is a caller, which nobody can tell that it is to lead.
