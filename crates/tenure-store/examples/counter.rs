@@ -4,9 +4,9 @@
 //! cargo run -p tenure-store --example counter -- file:./counter-data
 //! ```
 //!
-//! `raise` is the loop that every user of a store writes: read, change, write if nothing has changed
-//! meanwhile; start over on a conflict; and after a lost answer look for one's own write before
-//! anything else.
+//! `raise` is the loop that every user of a store writes: read, change, write if nothing has
+//! changed meanwhile; start over on a conflict; and after a lost answer, look for your own write
+//! before anything else.
 #![allow(clippy::print_stdout)]
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const EACH: u32 = 5;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::args().nth(1);
     let store = tenure_store::open(url.as_deref().unwrap_or("memory:")).await?;
-    // A key of its own for every run: the counters of an earlier one are none of our business.
+    // Each run has its own key, so that counters of earlier runs do not matter.
     let key = Key::new(format!("example/counter/{}", std::process::id()))?;
     write(&*store, &key, &[0; TASKS], &Expect::Absent).await?;
 
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Brings this task's share of the counter to `count`, exactly once.
+/// Raises this task's share of the counter to `count`, exactly once.
 async fn raise(store: &dyn Store, key: &Key, task: usize, count: u32) -> Result<(), Error> {
     loop {
         let (mut counts, version) = read(store, key).await?;

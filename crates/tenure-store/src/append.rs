@@ -6,13 +6,14 @@
 //!
 //! # What is guaranteed
 //!
-//! What a sync returned for is on the disk, unless an earlier sync of the same file has failed: Linux reports a lost page
-//! once, and calls the next sync a success. Nothing else is durable. A write may be seen in part by a reader.
+//! Once a sync has returned, what it covers is on the disk, unless an earlier sync of the same file has failed: Linux
+//! reports a lost page once, and the next sync succeeds. Nothing else is durable. A write may be seen in part by a
+//! reader.
 //!
 //! # Which thread it runs on
 //!
-//! Operations block the thread that calls them and are done when they return, so they are for a thread that may block. A
-//! simulated folder says that it [does not block](AppendFolder::blocks): its operations are futures that take their time.
+//! Operations block the calling thread and are done when they return, so call them from a thread that may block. A
+//! simulated folder [does not block](AppendFolder::blocks): its operations are futures that take time.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -29,19 +30,19 @@ pub trait AppendFolder: Debug + Send + Sync {
         true
     }
 
-    /// Where the folder is, to show to people.
+    /// Where the folder is, for people to read.
     fn location(&self) -> String;
 
-    /// Makes the folder, if it is not there, and makes its name durable. The folder above must be there.
+    /// Creates the folder if it is missing, and makes its name durable. The parent folder must exist.
     fn make(&self) -> Operation<'_, ()>;
 
     /// The names of all files.
     fn names(&self) -> Operation<'_, Vec<String>>;
 
-    /// Makes an empty file, or empties the one that is there. Its name is durable after [`sync`](AppendFolder::sync).
+    /// Creates an empty file, or empties an existing one. Its name is durable after [`sync`](AppendFolder::sync).
     fn create(&self, name: &str) -> Operation<'_, Box<dyn AppendFile>>;
 
-    /// What a file begins with, no more than so many bytes.
+    /// Reads the start of a file: at most `bytes_max` bytes.
     fn read(&self, name: &str, bytes_max: usize) -> Operation<'_, Vec<u8>>;
 
     /// Removes a file.
@@ -50,49 +51,50 @@ pub trait AppendFolder: Debug + Send + Sync {
     /// Makes the names in the folder durable.
     fn sync(&self) -> Operation<'_, ()>;
 
-    /// Makes durable what anybody has written to a file. Proves nothing if another process' sync of it has failed.
+    /// Makes durable what any process has written to a file. Proves nothing if another process's sync of it has failed.
     fn sync_file(&self, name: &str) -> Operation<'_, ()>;
 
-    /// How many bytes may still be written on the disk, as far as it says so: a quota may leave less. `None` where nobody
-    /// can tell.
+    /// How many bytes are free on the disk, as the system reports it: a quota may leave less. `None` if that is not
+    /// known.
     fn free_bytes(&self) -> Operation<'_, Option<u64>> {
         Operation::now(|| Ok(None))
     }
 
-    /// Whether the store's object under `key` has this value now. The cheapest look at an object that there is: one
-    /// small read. No value may be the beginning of another one that is ever put there.
+    /// Whether the store's object under `key` has this value now. This is the cheapest check of an object: one small
+    /// read. It looks only at the start of the object, so no value that is ever put there may be a prefix of another.
     fn holds(&self, key: &Key, value: &[u8]) -> Operation<'_, bool>;
 }
 
 /// A file that is open for writing.
 pub trait AppendFile: Debug + Send + Sync {
-    /// Writes all of it at an offset. After an error some of it may be there.
+    /// Writes all of it at an offset. After an error part of it may be there.
     fn write_all_at<'a>(&'a self, bytes: &'a [u8], offset: u64) -> Operation<'a, ()>;
 
-    /// Cuts the file off, or adds zeros.
+    /// Truncates the file, or extends it with zeros.
     fn set_len(&self, bytes: u64) -> Operation<'_, ()>;
 
-    /// Makes durable what was written, and what it takes to read it.
+    /// Makes the written data durable, with the metadata that reading it needs.
     fn sync_data(&self) -> Operation<'_, ()>;
 
-    /// The same, and everything else about the file.
+    /// Makes the written data and all of the file's metadata durable.
     fn sync_all(&self) -> Operation<'_, ()>;
 
-    /// Whether others find this very file under its name: not if the folder was replaced or deleted meanwhile.
+    /// Whether the name still leads to this very file: not if the folder was replaced or deleted meanwhile.
     fn is_in_place(&self) -> Operation<'_, bool>;
 }
 
-/// What an operation on a file comes to: known already if it blocks, and without an allocation; else a future.
+/// The outcome of a file operation. It is known already, without an allocation, if the operation blocks; otherwise it
+/// is a future.
 #[must_use = "one that does not block does nothing unless it is awaited"]
 pub enum Operation<'a, T> {
-    /// It was done by the call. Taken when it is polled.
+    /// The call did the work. The result is taken by the first poll.
     Done(Option<io::Result<T>>),
-    /// It takes its time.
+    /// A future, which takes time.
     Later(Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>),
 }
 
 impl<T> Operation<'_, T> {
-    /// Does it now.
+    /// Runs `work` now.
     pub fn now(work: impl FnOnce() -> io::Result<T>) -> Self {
         Self::Done(Some(work()))
     }

@@ -1,9 +1,7 @@
-//! The contract of [`Store`] as a program: run it on an engine of your own, or on storage that you do not
-//! know yet.
+//! The contract of [`Store`] as a program: run it on your own engine, or on storage that you do not know yet.
 //!
-//! Sequential probes alone prove little: some look-alikes of S3 refuse a stale `If-Match` when asked
-//! politely and still let several of 16 racing writers win. So the suite races, counts exactly, and
-//! names the guarantee that fails.
+//! Sequential probes alone prove little: some S3-compatible servers refuse a stale `If-Match` from a single client and
+//! still let several of 16 racing writers win. So the suite races, counts exactly, and names the guarantee that fails.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -17,8 +15,8 @@
 //! # }
 //! ```
 //!
-//! All objects are made under one fresh prefix, `tenure-check/<uuid>/`, and removed at the end, also
-//! after a failure. A full run makes about 3,500 requests.
+//! All objects are created under one fresh prefix, `tenure-check/<uuid>/`, and removed at the end, even after a
+//! failure. A full run makes about 3,500 requests.
 
 use std::fmt;
 use std::future::Future;
@@ -67,7 +65,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Fewer requests, for a metered store: about 500. Paging is not reached.
+    /// Fewer requests, for a metered store: about 500. Too few to test paging.
     #[must_use]
     pub fn quick() -> Self {
         Self {
@@ -96,14 +94,14 @@ pub enum Verdict {
     Failed,
     /// The engine does not offer this, and need not.
     NotOffered,
-    /// The store's errors kept the check from finding out.
+    /// Could not be determined: the store returned errors, or took too long.
     Unclear,
 }
 
-/// One guarantee and what was found about it.
+/// One guarantee and the result of its check.
 #[derive(Debug, Clone)]
 pub struct Check {
-    /// Short and stable, for programs.
+    /// A short, stable name, for programs.
     pub name: &'static str,
     /// The guarantee.
     pub guarantee: &'static str,
@@ -111,7 +109,7 @@ pub struct Check {
     pub verdict: Verdict,
     /// What was seen, in a sentence.
     pub seen: String,
-    /// What follows if it does not hold.
+    /// What goes wrong if it does not hold.
     pub otherwise: &'static str,
     /// How long the check took.
     pub took: Duration,
@@ -251,7 +249,7 @@ const CHECKS: &[Spec] = &[
     },
 ];
 
-/// The names of all checks, in the order of a run: for showing how far one has come.
+/// The names of all checks, in the order of a run: to show progress.
 pub fn names() -> impl ExactSizeIterator<Item = &'static str> {
     CHECKS.iter().map(|spec| spec.name)
 }
@@ -316,7 +314,7 @@ impl Suite {
         }
     }
 
-    /// Removes every object of this run; `run` does so by itself. For a run that is given up half way.
+    /// Removes every object of this run. `run` does this at the end; call it after a run that was cancelled.
     pub async fn clean_up(&self) -> Result<(), Error> {
         let entries = list_all(&*self.store, &self.scratch).await?;
         self.for_each_key(
@@ -326,7 +324,7 @@ impl Suite {
         .await
     }
 
-    /// Does the same to many keys, 16 at a time.
+    /// Runs `work` on many keys, 16 at a time.
     async fn for_each_key<F, R>(
         &self,
         keys: impl Iterator<Item = Key>,
@@ -358,13 +356,13 @@ impl Suite {
 }
 
 impl Report {
-    /// Whether no guarantee was seen to fail and every check could be made.
+    /// Whether every guarantee held: no check failed, and none was unclear.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.count(&Verdict::Failed) == 0 && self.count(&Verdict::Unclear) == 0
     }
 
-    /// How many checks ended so.
+    /// How many checks ended with this verdict.
     #[must_use]
     pub fn count(&self, verdict: &Verdict) -> usize {
         self.checks
@@ -403,8 +401,8 @@ impl fmt::Display for Report {
 }
 
 impl From<Error> for Finding {
-    /// An error that a check did not ask for. Storage that is down or busy proves nothing; a refusal of
-    /// what the contract allows does.
+    /// An error that the check did not expect. Storage that is down, busy or inaccessible proves nothing; rejecting a
+    /// request that the contract allows does.
     fn from(error: Error) -> Self {
         match error {
             Error::Conflict { .. } | Error::Invalid { .. } | Error::Corrupt { .. } => {
@@ -441,7 +439,7 @@ fn describe(error: &Error) -> String {
     text
 }
 
-/// The result of a task that is never cancelled; its panic is passed on.
+/// The result of a task that is never cancelled. Its panic is passed on.
 fn joined<T>(result: Option<Result<T, tokio::task::JoinError>>) -> T {
     match result.expect("only called while tasks are left") {
         Ok(value) => value,

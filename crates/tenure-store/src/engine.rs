@@ -1,4 +1,4 @@
-//! The engines. [`open`](crate::open) chooses one by URL; each also has a constructor of its own.
+//! The engines. [`open`](crate::open) chooses one by URL; each also has its own constructor.
 
 #[cfg(any(feature = "file", feature = "object", feature = "sqlite"))]
 #[cfg_attr(

@@ -2,26 +2,26 @@
 
 use crate::Key;
 
-/// What lies behind an error: an engine's own error, without secrets.
+/// The cause of an error: the engine's own error, without secrets.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a request was not done.
+/// Why a request failed.
 ///
-/// `Display` says what happened, and what happened to the data; [`Error::hint`] what to do next; the
-/// engine's own words are in `source()`. None of them ever holds a password or key.
+/// `Display` says what happened, and what happened to the data; [`Error::hint`] what to do next; the engine's own error
+/// is in `source()`. None of them ever holds a password or key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The object is not in the state that the write expected. Nothing was written. Read it again and
-    /// decide anew. If an earlier write of your own ended as `Unknown`, look for that one first.
+    /// The object is not in the state that the write expected. Nothing was written. Read it again and decide again. If
+    /// an earlier write of your own ended as `Unknown`, look for that one first.
     #[error("{key} is not at the expected version; nothing was written")]
     Conflict {
         /// The object.
         key: Key,
     },
 
-    /// The answer to a write was lost: it may have been applied, or may yet be. Read back and look for
-    /// your own write in the value. Delete nothing and repeat nothing until you know.
+    /// The answer to a write was lost: it may have been applied, or may still be. Read back and look for your own write
+    /// in the value. Delete nothing and repeat nothing until you know.
     #[error("the answer to a write of {key} was lost; the write may or may not have been applied")]
     Unknown {
         /// The object.
@@ -35,25 +35,25 @@ pub enum Error {
     Unavailable {
         /// What was tried.
         doing: String,
-        /// The engine's own words.
+        /// The engine's own error.
         source: Cause,
     },
 
-    /// The engine said no: rights, a missing bucket or database, a full disk. Nothing was written, and
-    /// trying again is of no use until someone acts.
+    /// The engine refused: missing rights, a missing bucket or database, a full disk. Nothing was written, and retrying
+    /// is useless until someone fixes the cause.
     #[error("{doing} was refused; nothing was written")]
     Refused {
         /// What was tried.
         doing: String,
         /// What to do about it.
         hint: String,
-        /// The engine's own words.
+        /// The engine's own error.
         source: Cause,
     },
 
-    /// What was opened is no longer where it was: somebody moved, replaced or deleted the folder or the
-    /// database file while it was in use. What this process reads there it cannot have written, and nobody
-    /// would find what it writes, so it does neither. Open the store again.
+    /// The store is no longer where it was opened: somebody moved, replaced or deleted the folder or the database file
+    /// while it was in use. This process would read data that it did not write, and nobody would find what it writes,
+    /// so it does neither. Open the store again.
     #[error(
         "{doing} was refused because the store at {location} was replaced or deleted: restart this process to use \
          what is there now"
@@ -65,7 +65,7 @@ pub enum Error {
         location: String,
     },
 
-    /// The request makes no sense on any engine: a bad key, URL or value. Nothing was sent.
+    /// The request is invalid on every engine: a bad key, URL or value. Nothing was sent.
     #[error("{what}")]
     Invalid {
         /// What is wrong.
@@ -84,7 +84,7 @@ pub enum Error {
     },
 }
 
-/// What a command that only looks says of a place without a store.
+/// What a read-only command reports where there is no store.
 #[cfg(any(
     feature = "file",
     feature = "object",
@@ -154,7 +154,7 @@ impl Error {
         }
     }
 
-    /// There is no store, and the caller only wanted to look.
+    /// There is no store, and the caller is read-only.
     #[cfg(any(
         feature = "file",
         feature = "object",
@@ -171,7 +171,7 @@ impl Error {
         )
     }
 
-    /// The same, where something was found that may be meant instead.
+    /// As `no_store`, where something else was found that may have been meant.
     #[cfg(any(feature = "file", feature = "object"))]
     pub(crate) fn no_store_but(doing: impl Into<String>, found: &str) -> Self {
         Self::refused(doing, format!("check the store's URL: {found}"), NO_STORE)

@@ -1,4 +1,4 @@
-//! Keys, store URLs and stamps, given anything: see `tenure_fuzz`.
+//! Keys, store URLs and stamps, fed arbitrary input: see `tenure_fuzz`.
 
 use tenure_fuzz::Fuzz;
 
@@ -46,7 +46,7 @@ fn a_store_url_is_read_or_refused_without_its_password() {
         "mysql://user:hunter2@host:3306/database?ssl-mode=disabled",
         "mariadb://user:hunter2@[::1]/database",
     ];
-    // Reading certificates and the environment has its price.
+    // Reading certificates and the environment needs memory.
     let fuzz = Fuzz::new("store URLs", corpus).within(16 << 20, 64);
     fuzz.run(|input| {
         let text = String::from_utf8_lossy(input);
@@ -61,7 +61,8 @@ fn a_store_url_is_read_or_refused_without_its_password() {
             #[cfg(feature = "mysql")]
             crate::engine::mysql::parse(&url).err(),
         ];
-        // Somewhere else, it is no password, and may be repeated.
+        // A password that also occurs elsewhere in the URL may show up in a message, so it does not
+        // count.
         let is_secret =
             |password: &&str| password.len() > 6 && text.matches(*password).count() == 1;
         let password = url.password().filter(is_secret);

@@ -1,11 +1,10 @@
-//! Which clock of this host cannot be set.
+//! The clock of this host that cannot be set.
 
-/// Names the clock `CLOCK_BOOTTIME` of this host, which counts from the host's start, counts suspend and
-/// cannot be set: the random id that the kernel drew at that start. Readings with different names have
-/// nothing to do with each other.
+/// Names the clock `CLOCK_BOOTTIME` of this host, which counts from the host's start, counts suspend and cannot be set:
+/// the random id that the kernel drew at that start. Readings with different names must not be compared.
 ///
-/// `None` where there is no such clock, or where it may have been moved: a time namespace can do that to
-/// the processes inside it, and its id stays the same.
+/// `None` where there is no such clock, or where it may have been moved: a time namespace can move it for the processes
+/// inside, and the id stays the same.
 #[cfg(target_os = "linux")]
 #[must_use]
 pub fn host_clock() -> Option<u128> {
@@ -14,7 +13,7 @@ pub fn host_clock() -> Option<u128> {
     is_in_first_time_namespace().then_some(id)
 }
 
-/// Elsewhere nothing is known.
+/// Other systems: no such clock is known.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
 pub fn host_clock() -> Option<u128> {

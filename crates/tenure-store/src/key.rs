@@ -1,8 +1,7 @@
 //! Keys: validated once, safe everywhere.
 //!
-//! A key becomes a file path, an object name, an SQL value, a log line and a part of a web page. It is
-//! therefore held to characters that mean nothing special in any of them, and everything that takes a
-//! [`Key`] may rely on that.
+//! A key becomes a file path, an object name, an SQL value, a log line and a part of a web page. So it may only have
+//! characters that are not special in any of them, and all code that takes a [`Key`] may rely on that.
 
 use std::fmt;
 use std::sync::Arc;
@@ -87,7 +86,7 @@ impl Prefix {
         Self("".into())
     }
 
-    /// Checks a prefix; a trailing slash may be given or not.
+    /// Checks a prefix; a trailing slash is optional.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Error> {
         let text = text.as_ref();
         let text = text.strip_suffix('/').unwrap_or(text);
@@ -109,12 +108,12 @@ impl Prefix {
         self.0.matches('/').count()
     }
 
-    /// A key under this prefix.
+    /// Makes a key under this prefix.
     pub fn key(&self, rest: impl AsRef<str>) -> Result<Key, Error> {
         Key::new(format!("{}{}", self.0, rest.as_ref()))
     }
 
-    /// A longer prefix under this one.
+    /// Makes a longer prefix under this one.
     pub fn join(&self, rest: impl AsRef<str>) -> Result<Prefix, Error> {
         Prefix::new(format!("{}{}", self.0, rest.as_ref()))
     }
@@ -145,7 +144,7 @@ fn check_segment(segment: &str, text: &str) -> Result<(), Error> {
     } else {
         return Ok(());
     };
-    // The text is hostile until proven otherwise: it is shown escaped, which can make it many times as long, and cut.
+    // The text is untrusted: show it escaped, and cut it, since escaping can make it many times longer.
     let shown: String = text.escape_debug().take(SHOWN_MAX).collect();
     let more = match text.escape_debug().nth(SHOWN_MAX) {
         Some(_) => "…",

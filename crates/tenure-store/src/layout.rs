@@ -1,41 +1,44 @@
-//! Which objects are a store's, by their names: so that a folder or prefix around a store, or inside one, is not taken for another.
+//! Tells from an object's name which store it belongs to, so that a folder or prefix around a store, or inside one, is
+//! not taken for a store.
 //!
-//! Everything that is kept has a name of the form `NAMESPACE/FOLDER/...`, and there are few folders. A place that holds a store one
-//! level down has `x/NAMESPACE/FOLDER/...`; one that is a namespace of the store above it has `FOLDER/...`.
+//! Every object is named `NAMESPACE/FOLDER/...`, and there are only a few folders. If a location holds names like
+//! `x/NAMESPACE/FOLDER/...`, there is a store one level down. If it holds names like `FOLDER/...`, it is a namespace of
+//! the store above it.
 
 use crate::Key;
 
-/// The folders of a namespace. A queue beside the first has its own: `queue.3`.
+/// The folders of a namespace. Every further queue has its own: `queue.3`.
 const FOLDERS: [&str; 5] = ["cluster", "elections", "fences", "nodes", "queue"];
 
-/// How many levels below a place a store is looked for.
+/// How many levels below a location to look for a store.
 const LEVELS_MAX: usize = 3;
 
-/// What the name of one object says about the place below which it was found.
+/// What an object's name says about the location it was found under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Belongs<'a> {
-    /// It is an object of a store in this place.
+    /// The object belongs to a store at this location.
     Here,
-    /// It is an object of a store in a place below.
+    /// The object belongs to a store further down.
     Below {
-        /// Which.
+        /// The location of that store.
         place: &'a str,
-        /// The place with the namespace.
+        /// The location of that store, with the namespace.
         namespace: &'a str,
     },
-    /// It is an object of a store above, of which this place is a namespace.
+    /// The object belongs to a store above; this location is one of its namespaces.
     Above,
-    /// It is something else.
+    /// The object belongs to no store.
     Nowhere,
 }
 
-/// To whom an object belongs that has this name below some place. A name that could be both is one of this place.
+/// Decides which store an object belongs to, by its name below some location. A name that fits more than one counts as
+/// an object of a store at this location.
 pub(crate) fn belongs(name: &str) -> Belongs<'_> {
     let Ok(key) = Key::new(name) else {
         return Belongs::Nowhere;
     };
     let segments: Vec<&str> = key.segments().collect();
-    // Something is in the folder.
+    // Only a name that goes on is a folder.
     let is_folder = |at: usize| at + 1 < segments.len() && is_folder(segments[at]);
     if is_folder(1) {
         return Belongs::Here;

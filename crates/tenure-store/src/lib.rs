@@ -1,8 +1,8 @@
 //! One compare-and-swap contract on the storage people already have.
 //!
-//! Everything Tenure keeps is a small versioned object under a [`Key`]. [`Store`] is the whole
-//! contract, and every engine keeps all of it; [`conformance`] is the contract as a program, and
-//! `tenure store check URL` runs it on storage of your own before you trust it.
+//! Everything Tenure keeps is a small versioned object under a [`Key`]. [`Store`] is the whole contract, and every
+//! engine keeps all of it; [`conformance`] is the contract as a program, and `tenure store check URL` runs it on your
+//! own storage before you trust it.
 //!
 //! ```
 //! use tenure_store::{Expect, Key, Store};
@@ -24,33 +24,33 @@
 //!
 //! # What is guaranteed
 //!
-//! - **Atomic.** Of any number of writers that expect the same version, at most one is done. A reader
-//!   sees a whole value, old or new, also when a writer is killed half way.
-//! - **Linearizable.** A read that starts after a write was done sees that write or a later one.
-//! - **Durable.** A write that is done survives a crash of the writer and of the engine, as far as the
-//!   engine promises it (the memory engine promises nothing).
-//! - **Versions never come back.** A [`Version`] names one write, even if a later write has the same
-//!   bytes and even if the object was deleted and made again in between. Object stores whose `ETag` is
-//!   a hash of the content get a stamp inside the object to make this so.
-//! - **Four ends.** A write ends as done, as [`Error::Conflict`], as refused (any other error, nothing
-//!   was applied) or as [`Error::Unknown`]. No engine repeats a conditional write on its own: a repeat
-//!   of a write that was applied, with its answer lost, would look like a conflict with someone else.
+//! - **Atomic.** Of any number of writers that expect the same version, at most one succeeds. A reader sees a whole
+//!   value, old or new, even when a writer is killed half way.
+//! - **Linearizable.** A read that starts after a write has finished sees that write or a later one.
+//! - **Durable.** A write that is done survives a crash of the writer and of the engine, as far as the engine promises
+//!   that (the memory engine promises nothing).
+//! - **Versions never come back.** A [`Version`] names one write, even if a later write has the same bytes and even if
+//!   the object was deleted and created again in between. Object stores whose `ETag` is a hash of the content get a
+//!   stamp inside the object to make this so.
+//! - **Four outcomes.** A write ends as done, as [`Error::Conflict`], as refused (any other error, nothing was applied)
+//!   or as [`Error::Unknown`]. No engine repeats a conditional write on its own: a repeat of a write that was applied,
+//!   with its answer lost, would look like a conflict with someone else.
 //!
 //! # What is not guaranteed
 //!
-//! - After [`Error::Unknown`] a read that does not show the write proves nothing: the request may
-//!   still be on its way. Only a newer version at that key does.
+//! - After [`Error::Unknown`] a read that does not show the write proves nothing: the request may still be on its way.
+//!   Only a newer version of that key does.
 //! - A dropped `put` or `delete` future is an unknown outcome.
-//! - [`Hint`]s may be late, doubled or lost. Polling is the truth, hints are speed.
+//! - [`Hint`]s may be late, duplicated or lost. Polling keeps callers correct; hints only make them faster.
 //! - Keys form a tree, as folders do: do not make one key the folder of another (`a` and `a/b`);
 //!   engines differ in whether they allow it.
 //!
 //! # Clocks
 //!
-//! No clock of one host is compared with that of another, and no age is taken from a clock that can be
-//! set. [`Object::age`] is a difference of two readings of one clock of one host, and absent wherever
-//! that cannot be proved: databases and object stores have none unless the URL asks for it by
-//! `?age=server-clock`, see [`wrap::ServerAges`] for the risk.
+//! No clock of one host is compared with that of another, and no age is taken from a clock that can be set.
+//! [`Object::age`] is a difference of two readings of one clock of one host, and absent where that cannot be proved:
+//! databases and object stores have none unless the URL asks for it with `?age=server-clock`; see [`wrap::ServerAges`]
+//! for the risk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,12 +93,12 @@ pub const VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The most entries one call of [`Store::list`] returns.
 pub const PAGE_ENTRIES_MAX: usize = 1000;
 
-/// What [`Store::pin`] does if nothing is there.
+/// What [`Store::pin`] does if the prefix does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfMissing {
-    /// Makes it: this process may be the first.
+    /// Creates it: this process may be the first.
     Make,
-    /// It was there, so it is gone: another connection of this process has made it.
+    /// Counts it as gone: another connection of this process has already created it.
     Gone,
 }
 
@@ -118,19 +118,19 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
     /// request, which carries no value while nothing changes.
     async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error>;
 
-    /// Writes an object if `expect` holds at that very moment, and returns the new version. One
-    /// request, never repeated by the engine.
+    /// Writes an object if `expect` holds at that moment, and returns the new version. One request, never repeated by
+    /// the engine.
     ///
-    /// [`Error::Unknown`] means that the write may have been applied, or may yet be: read back and
-    /// look for your own write in the value.
+    /// [`Error::Unknown`] means that the write may have been applied, or may still be: read back and look for your own
+    /// write in the value.
     async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error>;
 
-    /// Removes an object, whatever its version; an absent one is fine. Only for what is immutable or
-    /// dead: object stores have no conditional delete, so deleting something that others still
-    /// write would pull it from under them. To give something up, `put` a value that says so.
+    /// Removes an object, whatever its version; a missing one is fine. Only for what is immutable or dead: object
+    /// stores have no conditional delete, so deleting what others still write could remove their newest write. To
+    /// release something, `put` a value that says it is released.
     async fn delete(&self, key: &Key) -> Result<(), Error>;
 
-    /// Lists the objects under `prefix` in byte order of their keys, starting behind `after`, at most
+    /// Lists the objects under `prefix` in byte order of their keys, starting after the key `after`, at most
     /// [`PAGE_ENTRIES_MAX`] at a time.
     async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error>;
 
@@ -139,26 +139,26 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
     /// least two segments.
     fn watch(&self, prefix: &Prefix) -> Option<Watch>;
 
-    /// The files under `prefix` that are appended to, if the engine has such files beside its objects. What is done
-    /// with them is no request, so it bypasses whatever a wrapper does to requests: a wrapper passes this on only if
-    /// that does not matter, and says which.
+    /// Files under `prefix` that can be appended to, if the engine has such files beside its objects. Operations on
+    /// them are not requests, so they bypass whatever a wrapper does to requests. A wrapper passes this on only if that
+    /// does not matter, and documents which it does.
     fn append_folder(&self, _prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         None
     }
 
-    /// Whether something else is where the store was opened, so that every request ends as [`Error::Gone`], for ever. This is
-    /// no request. Only files of this host can be so.
+    /// Whether the store was replaced by something else, so that every request from now on ends as [`Error::Gone`].
+    /// Sends no request. Only a store in files of this host can be replaced.
     fn is_replaced(&self) -> bool {
         false
     }
 
-    /// Says that this process lives under `prefix`, which from now on must not become another thing under the same name.
-    /// Requests end as [`Error::Gone`] then, as they do if the whole store is replaced. Only engines whose prefixes are
-    /// folders can tell. This is no request.
+    /// Tells the engine that this process relies on `prefix`. If that is replaced later, requests end as
+    /// [`Error::Gone`], as they do if the whole store is replaced. Only engines whose prefixes are folders can tell.
+    /// Sends no request.
     fn pin(&self, _prefix: &Prefix, _missing: IfMissing) {}
 
-    /// How long a writer that can wait should wait before its next write, since there is a [ceiling](wrap::throttled) on
-    /// what may be sent. This is not a request. A caller that does not ask waits in the write itself.
+    /// How long a writer that can wait should wait before its next write, because of a [ceiling](wrap::throttled) on
+    /// requests. Sends no request. A caller that does not ask waits for its turn in the write itself.
     fn pause_before_write(&self) -> Duration {
         Duration::ZERO
     }
@@ -178,24 +178,24 @@ pub enum Expect {
 pub struct Object {
     /// The bytes that were written.
     pub value: Bytes,
-    /// Names the write that made this object what it is.
+    /// Names the write that produced this value.
     pub version: Version,
-    /// How long ago, at most, the write of this version was begun; `None` where that cannot be proved.
-    /// Never more than the time since [`Store::put`] was called, so a lease cannot look older than it is.
+    /// At least how long ago the write of this version was begun; `None` where that cannot be proved. Never more than
+    /// the time since [`Store::put`] was called, so a lease cannot look older than it is.
     pub age: Option<Duration>,
-    /// How old this version looks by the clock of whatever stored it, which anybody may set. To show to
-    /// people; nothing may be decided by it.
+    /// How old this version looks by the clock of the system that stored it, which can be set. Only for display: no
+    /// decision may depend on it.
     pub shown_age: Option<Duration>,
 }
 
 /// The answer of [`Store::get_if_changed`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// The version is still the one that was named.
+    /// The object still has the given version.
     Unchanged,
     /// Another version is there now.
     Changed(Object),
-    /// There is no object any more.
+    /// The object no longer exists.
     Missing,
 }
 
@@ -213,7 +213,7 @@ pub struct Entry {
 pub struct Page {
     /// In byte order of the keys.
     pub entries: Vec<Entry>,
-    /// Whether there may be more behind the last entry: list again `after` its key.
+    /// Whether there may be more: list again with `after` set to the last key.
     pub more: bool,
 }
 
@@ -231,7 +231,7 @@ pub struct Description {
 /// What an engine can do beyond the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// [`Object::age`] is known of what this host has written since it started.
+    /// [`Object::age`] is known for what this host has written since it started.
     pub age: bool,
     /// [`Store::watch`] gives hints.
     pub hints: bool,
@@ -252,7 +252,7 @@ pub async fn list_all(store: &dyn Store, prefix: &Prefix) -> Result<Vec<Entry>, 
         if !page.more {
             return Ok(entries);
         }
-        // A store that promises more and never gives it would keep us here for ever.
+        // A store that claims to have more and never returns it would keep us here for ever.
         if !moved {
             return Err(Error::Corrupt {
                 location: store.describe().location,
@@ -264,7 +264,7 @@ pub async fn list_all(store: &dyn Store, prefix: &Prefix) -> Result<Vec<Entry>, 
     }
 }
 
-/// A value over the limit is the caller's mistake on every engine, and is told before any request.
+/// Refuses a value over the limit before any request: it is the caller's mistake on every engine.
 pub(crate) fn check_value(key: &Key, value: &[u8]) -> Result<(), Error> {
     if value.len() <= VALUE_BYTES_MAX {
         return Ok(());
@@ -278,7 +278,6 @@ pub(crate) fn check_value(key: &Key, value: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// Shared stores are stores.
 #[async_trait]
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn describe(&self) -> Description {

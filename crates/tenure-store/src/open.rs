@@ -34,19 +34,19 @@ const SCHEMES: &str = "use memory:, file:DIR or a plain path, s3://BUCKET/PREFIX
 /// | `mysql://USER@HOST/DATABASE` | MySQL, MariaDB | in the URL |
 /// | `sqlite:PATH` | SQLite | |
 ///
-/// `?age=server-clock` behind the URL of a server or a bucket asks for ages by its clock, at a risk that
+/// `?age=server-clock` after the URL of a server or a bucket asks for ages by its clock, at a risk that
 /// [`ServerAges`](crate::wrap::ServerAges) describes.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
     open_or_make(url, true).await
 }
 
-/// As [`open`], and makes neither folder nor file nor table: for those who only look. Refused where there
-/// is no store.
+/// As [`open`], but creates no folder, file or table: for read-only use. Refused where there is no store.
 pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, Error> {
     open_or_make(url, false).await
 }
 
-/// A bucket, or a part of one, in which another program keeps its objects: to read those. [`open_existing`] refuses it.
+/// Opens a bucket, or part of one, that holds another program's objects, to read them. [`open_existing`] would refuse
+/// it.
 pub fn open_foreign(url: &str) -> Result<Arc<dyn Store>, Error> {
     #[cfg(feature = "object")]
     if ["s3:", "gs:", "az:"].iter().any(|it| url.starts_with(it)) {
@@ -77,7 +77,7 @@ async fn open_or_make(url: &str, makes: bool) -> Result<Arc<dyn Store>, Error> {
         Some((scheme, rest)) if !scheme.contains('/') => (scheme, rest),
         _ => ("file", url),
     };
-    // Boxed where opening is a long story, so that callers do not carry all of them in their futures.
+    // Boxed where the future is large, so that callers' futures do not contain all of them.
     match scheme {
         "memory" => Ok(Arc::new(Memory::new())),
         #[cfg(feature = "file")]
@@ -128,7 +128,7 @@ async fn open_or_make(url: &str, makes: bool) -> Result<Arc<dyn Store>, Error> {
                 Box::pin(Sqlite::open_existing(path)).await?
             }))
         }
-        // The rest of the URL may hold a password and is not repeated.
+        // The rest of the URL may hold a password so it is not repeated.
         _ => Err(Error::invalid(
             format!("this build has no store with the scheme {scheme:?}"),
             SCHEMES,

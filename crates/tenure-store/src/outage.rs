@@ -1,37 +1,37 @@
-//! One word when a store fails, one now and then while it goes on, and one when it is over.
+//! Logs when a store starts to fail, now and then while it goes on failing, and when it works again.
 //!
-//! Many requests fail while a store is away, of every process that uses it. A line for each of them hides
-//! everything else, and says nothing that the first one has not said.
+//! While a store is down, many requests of every process that uses it fail. A line for each of them would hide
+//! everything else, and add nothing to the first one.
 
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often it is said that a store still fails.
+/// How often to log that a store still fails.
 const REPEAT: Duration = Duration::from_secs(10);
 
-/// How long nothing may have failed for it to be over. A store that fails now and then is not over it each time
-/// that it answers.
+/// How long there must be no failure before the outage counts as over. A store that fails now and then has not
+/// recovered each time it answers.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// What was said of failures, to say no more than is worth reading. Every failure is in the log at level debug.
+/// Keeps count of failures and logs only what is worth reading. The others are logged at level debug.
 #[derive(Debug, Default)]
 pub struct Outage {
     spell: Mutex<Option<Spell>>,
 }
 
-/// Failures with little time between them.
+/// A series of failures with little time between them.
 #[derive(Debug, Clone, Copy)]
 struct Spell {
     began: Instant,
     last: Instant,
     told: Instant,
-    /// All of them, and those that nobody was told of.
+    /// All failures, and those that were not reported yet.
     failures: u64,
     untold: u64,
 }
 
-/// What is worth saying.
+/// What is worth logging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Notice {
     Begun,
@@ -40,7 +40,7 @@ enum Notice {
 }
 
 impl Outage {
-    /// Nothing has failed yet.
+    /// Starts without failures.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Outage {
         }
     }
 
-    /// A request has failed; `why` says which, and what happened.
+    /// Notes a failed request; `why` says which one, and what happened.
     pub fn failed(&self, why: impl Display) {
         match self.change(|spell| failed(spell, Instant::now())) {
             Some(Notice::Begun) => tracing::warn!("the store fails: {why}"),
@@ -63,7 +63,7 @@ impl Outage {
         }
     }
 
-    /// A request was answered.
+    /// Notes an answered request.
     pub fn answered(&self) {
         let told = self.change(|spell| answered(spell, Instant::now()));
         if let Some(Notice::Over { failures, since }) = told {
@@ -72,7 +72,7 @@ impl Outage {
     }
 
     fn change(&self, change: impl FnOnce(&mut Option<Spell>) -> Option<Notice>) -> Option<Notice> {
-        // Changed in one step that cannot panic half way.
+        // Each change is one step that cannot panic half way, so a poisoned lock is still consistent.
         change(&mut self.spell.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -122,7 +122,7 @@ mod tests {
         let (mut spell, mut told) = (None, Vec::new());
         assert_eq!(answered(&mut spell, at(0)), None);
         for failure in 0..1000 {
-            // Something gets through now and then.
+            // A request gets through now and then.
             if failure % 7 == 3 {
                 assert_eq!(answered(&mut spell, at(failure * 30)), None);
             }

@@ -1,18 +1,16 @@
 //! Stamps: what makes two writes of the same bytes two different objects.
 //!
-//! The ETag of S3 and its relatives is a hash of the content, so X, then Y, then X again has the first
-//! ETag again, and a writer who slept through all of it would overwrite the second X. Files have no
-//! version at all. So these engines append a stamp to every value: a newline and 64 blanks, each a
-//! space or a tab, which spell a random 64-bit number. JSON and most text formats ignore trailing white
-//! space, so a bucket or folder stays readable with `jq` and `cat`.
+//! The ETag of S3 and its relatives is a hash of the content, so X, then Y, then X again has the first ETag again, and
+//! a writer that slept through all of it would overwrite the second X. Files have no version at all. So these engines
+//! append a stamp to every value: a newline and 64 blanks, each a space or a tab, which spell a random 64-bit number.
+//! JSON and most text formats ignore trailing white space, so a bucket or folder stays readable with `jq` and `cat`.
 //!
 //! The stamp of a file has 320 blanks where the host has a clock that cannot be set: behind the number
 //! come the clock's reading (64), the id of the host's start (128), see `engine/clock.rs`, and what the
 //! wall clock showed (64). A short stamp has its newline where a long one has a blank, so the two are
 //! never taken for each other.
 //!
-//! Reading removes exactly one stamp. An object without one was put there by hand; its value is all of
-//! it.
+//! Reading removes exactly one stamp. An object without one was not written by Tenure; all of it is its value.
 
 use bytes::Bytes;
 
@@ -36,12 +34,12 @@ pub(crate) struct Stamp {
 pub(crate) struct Written {
     /// On the clock that cannot be set.
     pub(crate) reading: Reading,
-    /// On the wall clock, in nanoseconds since 1970: only to tell a file that was put back by hand.
+    /// On the wall clock, in nanoseconds since 1970: only used to recognise a file that was restored manually.
     pub(crate) wall_nanoseconds: u64,
 }
 
 impl Stamp {
-    /// A stamp that no other write has. `written` is what the host's clocks show now.
+    /// Makes a stamp that no other write has. `written` is what the host's clocks show now.
     pub(crate) fn new(written: Option<Written>) -> Self {
         Self {
             number: uuid::Uuid::new_v4().as_u64_pair().1,
@@ -55,7 +53,7 @@ impl Stamp {
         format!("{:016x}", self.number)
     }
 
-    /// When the write was begun.
+    /// When the write was begun, if the stamp says.
     #[cfg(feature = "file")]
     pub(crate) fn written(self) -> Option<Written> {
         self.written
@@ -78,7 +76,7 @@ impl Stamp {
         bytes
     }
 
-    /// Reads the stamp at the end of `stored`, with the bytes that it takes.
+    /// Reads the stamp at the end of `stored`, with its length in bytes.
     pub(crate) fn at_end_of(stored: &[u8]) -> Option<(Self, usize)> {
         if let Some([number, nanoseconds, low, high, wall_nanoseconds]) = tail(stored) {
             let reading = Reading {

@@ -1,4 +1,4 @@
-//! Requests that go first: a session's heartbeat must not wait behind whatever else its process asks.
+//! Requests that go first: a session's heartbeat must not wait behind the other requests of its process.
 
 use std::future::Future;
 
@@ -6,13 +6,13 @@ tokio::task_local! {
     static URGENT: ();
 }
 
-/// Whatever is asked of a store in here goes first where an engine has only so many connections: one place in its
-/// pool is for such requests alone, or, where there is only one, they wait for its present user and nobody else.
+/// Requests made inside `work` go first on engines with a limited number of connections. One place in the connection
+/// pool is reserved for them; where there is only one connection, they wait for its current user and nobody else.
 pub async fn urgent<F: Future>(work: F) -> F::Output {
     URGENT.scope((), work).await
 }
 
-/// Whether this is asked in such a request.
+/// Whether the caller runs inside [`urgent`].
 pub(crate) fn is_urgent() -> bool {
     URGENT.try_with(|()| ()).is_ok()
 }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Version {
     tag: Arc<str>,
-    /// What the engine needs besides the tag to write conditionally. Google Cloud Storage compares
-    /// generations on a write but reports only an `ETag` in a listing, so a version from there has none.
+    /// What the engine needs for a conditional write besides the tag. Google Cloud Storage compares generations on a
+    /// write but reports only an `ETag` in a listing, so a version from there has none.
     guard: Option<Arc<str>>,
 }
 
 impl Version {
-    /// For engines, also those outside this crate.
+    /// Makes a version. For engines, including those outside this crate.
     pub fn new(tag: impl Into<Arc<str>>) -> Self {
         Self {
             tag: tag.into(),
@@ -21,7 +21,7 @@ impl Version {
         }
     }
 
-    /// A version that carries what else the engine needs to write conditionally.
+    /// Makes a version that also carries what the engine needs for a conditional write.
     pub fn with_guard(tag: impl Into<Arc<str>>, guard: impl Into<Arc<str>>) -> Self {
         Self {
             tag: tag.into(),
@@ -35,7 +35,7 @@ impl Version {
         &self.tag
     }
 
-    /// What [`Version::with_guard`] was given.
+    /// The guard that [`Version::with_guard`] was given.
     #[must_use]
     pub fn guard(&self) -> Option<&str> {
         self.guard.as_deref()

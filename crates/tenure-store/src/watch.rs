@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 
 use crate::{Key, Prefix};
 
-/// How many hints wait for a slow watcher before they are folded into [`Hint::Anything`].
+/// How many hints wait for a slow watcher before they are merged into [`Hint::Anything`].
 const WAITING_MAX: usize = 256;
 
 /// Something may have changed.
@@ -18,13 +18,13 @@ pub enum Hint {
 
 /// A stream of hints for one prefix. Dropping it ends the watch.
 ///
-/// A slow watcher costs bounded memory: when too many hints wait, they become one
+/// A slow watcher costs bounded memory: when too many hints wait, they are merged into one
 /// [`Hint::Anything`].
 #[derive(Debug)]
 pub struct Watch {
     hints: mpsc::Receiver<Key>,
     anything: std::sync::Arc<tokio::sync::Notify>,
-    /// What to take off the keys, in this order.
+    /// Prefixes to strip off the keys, in this order.
     stripped: Vec<Prefix>,
 }
 
@@ -37,7 +37,7 @@ pub struct WatchSender {
 }
 
 impl Watch {
-    /// A watch and the end that feeds it, for engines, also those outside this crate.
+    /// A watch and the end that feeds it, for engines, including those outside this crate.
     #[must_use]
     pub fn channel(prefix: Prefix) -> (WatchSender, Watch) {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
@@ -56,13 +56,13 @@ impl Watch {
         )
     }
 
-    /// The next hint; `None` once the engine has stopped sending any, and callers only poll.
+    /// The next hint; `None` once the engine has stopped sending hints and callers have to poll.
     /// Cancelling loses nothing.
     pub async fn next(&mut self) -> Option<Hint> {
         tokio::select! {
             biased;
             () = self.anything.notified() => {
-                // Whatever waits is covered by this hint.
+                // This hint covers everything that waits.
                 while self.hints.try_recv().is_ok() {}
                 Some(Hint::Anything)
             }
@@ -70,8 +70,8 @@ impl Watch {
         }
     }
 
-    /// The same watch with `prefix` taken off the keys that it names, for stores that put keys under
-    /// a prefix.
+    /// The same watch, with `prefix` stripped off the keys of its hints, for stores that put keys
+    /// under a prefix.
     #[must_use]
     pub fn strip(mut self, prefix: &Prefix) -> Self {
         self.stripped.push(prefix.clone());
@@ -82,7 +82,7 @@ impl Watch {
         self.stripped
             .iter()
             .try_fold(key, |key, prefix| key.strip(prefix))
-            // A key from elsewhere has no name here; to look at everything is always safe.
+            // A key outside the prefix has no name here. Looking at everything is always safe.
             .map_or(Hint::Anything, Hint::Changed)
     }
 }

@@ -11,7 +11,7 @@
 //! | [`ServerAges`] | ages by a server's clock, with a test of that clock |
 //! | [`Faulty`](faulty::Faulty) | the failures of real storage, in a test, from a seed |
 //!
-//! What is wrapped sees only what the wrapper lets through: `Metered` around `Throttled` counts the
+//! The inner store sees only what the wrapper lets through: `Metered` around `Throttled` counts the
 //! waiting as latency, `Throttled` around `Metered` does not.
 //!
 //! ```

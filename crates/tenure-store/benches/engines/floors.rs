@@ -1,4 +1,4 @@
-//! What is below each engine, used as barely as possible.
+//! The bare operations that each engine is built on.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -33,7 +33,7 @@ impl Floor {
     }
 }
 
-/// The floors of an engine; what it is compared with comes first.
+/// The floors of an engine. The first is the one it is compared with.
 pub(crate) async fn of(engine: &str, url: &str, folder: &Path) -> Result<Vec<Floor>> {
     Ok(match engine {
         "file" => vec![create_and_rename(folder)?, append(folder)?],
@@ -73,7 +73,7 @@ pub(crate) async fn of(engine: &str, url: &str, folder: &Path) -> Result<Vec<Flo
     })
 }
 
-/// What any atomic and durable write of a file needs.
+/// The steps that any atomic and durable write of a file takes.
 fn create_and_rename(folder: &Path) -> Result<Floor> {
     let folder = folder.join("bare");
     fs::create_dir(&folder)?;
@@ -94,7 +94,7 @@ fn create_and_rename(folder: &Path) -> Result<Floor> {
     ))
 }
 
-/// What a log that appends needs.
+/// The steps that a log takes to append.
 fn append(folder: &Path) -> Result<Floor> {
     let file = std::sync::Arc::new(File::create(folder.join("appended"))?);
     Ok(Floor::new("append+fdatasync", move |_, value| {
@@ -107,12 +107,12 @@ fn append(folder: &Path) -> Result<Floor> {
     }))
 }
 
-/// The engine pays for the way to another thread too, so the floor does.
+/// The engine hands its work to another thread, so the floor does too.
 fn blocking(work: impl FnOnce() -> Result<()> + Send + 'static) -> BoxFuture<'static, Result<()>> {
     Box::pin(async { tokio::task::spawn_blocking(work).await? })
 }
 
-/// One row of the same bytes, changed and committed, on a connection of its own: one statement, one
+/// One row of the same bytes, changed and committed, on its own connection: one statement, one
 /// message.
 async fn bare_update<D: sqlx::Database>(mut connection: D::Connection) -> Result<Floor>
 where

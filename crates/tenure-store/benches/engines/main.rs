@@ -1,4 +1,4 @@
-//! What each engine costs, next to the floor of what is below it, measured in the same run.
+//! What each engine costs, next to the bare operation below it (its floor), measured in the same run.
 //!
 //! `make bench-store` runs this on real servers. Every round does each operation once and the floor once,
 //! so that noise of a shared machine hits all of them alike; read the ratios, not the seconds.
@@ -28,7 +28,7 @@ const VALUE_BYTES: usize = 300;
 
 const ROUNDS_DEFAULT: usize = 300;
 
-/// An engine, where its URL comes from, and how much of the rounds it gets: a bucket is slow.
+/// An engine, where its URL comes from, and what part of the rounds it runs: a bucket is slow.
 const ENGINES: &[(&str, Source, usize)] = &[
     ("memory", Source::Url("memory:"), 1),
     ("file", Source::Folder("file:"), 1),
@@ -59,7 +59,7 @@ async fn main() -> Result<()> {
         if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
             continue;
         }
-        // Beside the build output, which is on a real disk where a temporary folder may not be.
+        // Next to the build output: that is on a real disk, and a temporary folder may not be.
         let folder = tempfile::Builder::new().tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
         let url = match source {
             Source::Url(url) => (*url).to_owned(),
@@ -85,7 +85,7 @@ fn arguments() -> Result<(usize, Vec<String>)> {
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--rounds" => rounds = arguments.next().ok_or("--rounds needs a number")?.parse()?,
-            // What cargo adds.
+            // Cargo adds this.
             "--bench" => {}
             engine => wanted.push(engine.to_owned()),
         }
@@ -96,7 +96,7 @@ fn arguments() -> Result<(usize, Vec<String>)> {
 /// How long each round of one operation took.
 struct Series {
     operation: &'static str,
-    /// The floor that it stands on, if any.
+    /// The floor it is compared with, if any.
     floor: Option<&'static str>,
     took: Vec<Duration>,
 }

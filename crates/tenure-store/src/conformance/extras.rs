@@ -51,12 +51,12 @@ pub(super) async fn hints(suite: &Suite) -> Outcome {
         .store
         .watch(&folder)
         .ok_or_else(|| Finding::Broken("the engine offers hints but gave no watch".to_owned()))?;
-    // A watch may need a moment to be in place, and a hint before that is not promised.
+    // A watch may take a moment to start, and no hint is promised before that.
     sleep(Duration::from_millis(300)).await;
     let mut expect = Expect::Absent;
     let mut slowest = Duration::ZERO;
     for round in 0..3 {
-        // A hint left over from the round before would pass for this round's.
+        // Without this, a late hint of the round before would count for this round.
         while timeout(Duration::from_millis(50), watch.next())
             .await
             .is_ok_and(|hint| hint.is_some())

@@ -9,7 +9,7 @@ pub(super) async fn values(suite: &Suite) -> Outcome {
     let folder = suite.folder("values");
     let every_byte: Bytes = (0..=255).collect();
     let blanks = Bytes::from(format!("\n{}", " \t".repeat(32)));
-    // Not compressible and not periodic, so that a store that drops a block is seen.
+    // Not compressible and not periodic, so that a store that drops a block is caught.
     let large: Bytes = (0..VALUE_BYTES_MAX as u64)
         .map(|at| (at * at / 251).to_le_bytes()[0])
         .collect();
@@ -115,7 +115,7 @@ pub(super) async fn keys(suite: &Suite) -> Outcome {
     ))
 }
 
-/// A key of `bytes` under `folder`, made of segments of full length as far as they fit.
+/// A key of `bytes` under `folder`, made of full-length segments as far as they fit.
 fn longest(folder: &str, bytes: usize) -> Result<Key, Error> {
     let mut text = folder.to_owned();
     while bytes - text.len() > SEGMENT_BYTES_MAX + 1 {
@@ -129,7 +129,7 @@ fn longest(folder: &str, bytes: usize) -> Result<Key, Error> {
 pub(super) async fn list(suite: &Suite) -> Outcome {
     let folder = suite.folder("list");
     let mut keys: Vec<Key> = Vec::new();
-    // Names around `/` in byte order, which a walk through folders gets wrong easily.
+    // Names that sort around `/`: a walk through folders easily gets their order wrong.
     for name in ["a-b", "a/b", "a/c/d", "a0", "a.c", "ab/c", "z"] {
         keys.push(folder.key(name)?);
     }
@@ -173,7 +173,7 @@ pub(super) async fn list(suite: &Suite) -> Outcome {
             )
         })?;
     }
-    // A version from a listing must do for a write, as one from a read does.
+    // A version from a listing must work for a write, as one from a read does.
     let first = &entries[0];
     suite
         .store

@@ -1,4 +1,4 @@
-//! What only many writers at once can show.
+//! Guarantees that only many writers at once can test.
 //!
 //! Under contention a server may answer "unknown" to some writers; that is honest and allowed. The
 //! checks settle such answers by reading back, as every caller must.
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::{Finding, Outcome, Suite, ensure, joined};
 use crate::{Error, Expect, Key, Store, Version};
 
-/// How often a writer that loses comes back before the store counts as unusable.
+/// How often a writer that loses tries again before the store counts as unusable.
 const ATTEMPTS_MAX: usize = 2000;
 
 pub(super) async fn create_race(suite: &Suite) -> Outcome {
@@ -62,7 +62,7 @@ async fn one_winner(
         let (store, key, expect) = (suite.store.clone(), key.clone(), expect.clone());
         let start = start.clone();
         tasks.spawn(async move {
-            // No value comes twice, or the winner of the last round would pass for this one's.
+            // No value is used twice, or the winner of the last round would pass for this one's.
             let value = Bytes::from(format!("round {round}, writer {writer}"));
             start.wait().await;
             (value.clone(), store.put(&key, value, &expect).await)
@@ -103,7 +103,7 @@ async fn one_winner(
                 "a writer was told that nothing was written, and it was".to_owned(),
             ));
         }
-        // Nobody won: legal only because everyone was told so or may yet land.
+        // Nobody won. That is allowed only if every writer was told so, or its write may still arrive.
         (None, _) => alone(suite, key, expect, &unknown).await?,
     };
     Ok(Race {
@@ -112,8 +112,7 @@ async fn one_winner(
     })
 }
 
-/// The same write again, which must work now that nobody competes, unless one of those without an answer
-/// still got there first.
+/// Repeats the write alone. It must succeed now, unless one of the writes without an answer arrives first.
 async fn alone(
     suite: &Suite,
     key: &Key,
@@ -142,8 +141,8 @@ fn tally(suite: &Suite, unknown: usize) -> String {
     )
 }
 
-/// Every writer adds to its own place in one shared object, by read, change, conditional write. At the
-/// end each place must hold exactly what its writer was told.
+/// Every writer raises its own count in one shared object, by read, change, conditional write. At the end each count
+/// must be exactly what its writer was told.
 pub(super) async fn increments(suite: &Suite) -> Outcome {
     let writers = suite.options.writers;
     let each = 4;
@@ -177,7 +176,7 @@ pub(super) async fn increments(suite: &Suite) -> Outcome {
     ))
 }
 
-/// Brings this writer's place to `count`, once.
+/// Raises this writer's count to `count`, once.
 async fn raise(
     store: &dyn Store,
     key: &Key,
@@ -187,7 +186,7 @@ async fn raise(
 ) -> Result<(), Finding> {
     for attempt in 0..ATTEMPTS_MAX {
         let (mut counts, version) = read(store, key, writers).await?;
-        // Also after an unknown answer: the write that was lost is recognised here, never repeated.
+        // This is also how a write whose answer was lost is recognised: it is never repeated blindly.
         if counts[writer] == count {
             return Ok(());
         }

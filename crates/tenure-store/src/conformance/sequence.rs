@@ -1,4 +1,4 @@
-//! What one writer can see alone.
+//! Guarantees that a single writer can test.
 
 use bytes::Bytes;
 

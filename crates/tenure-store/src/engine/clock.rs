@@ -1,16 +1,16 @@
-//! How old an object is, where everybody who writes it may be on one host.
+//! How old an object is, for engines whose writers may all be on one host.
 //!
-//! A lease must never look older than it is: that makes two leaders. Wall clocks are set by people and
-//! time servers, and those of two hosts differ, so no age is taken from them. Every write notes a
-//! [`Reading`] of `CLOCK_BOOTTIME` instead, which counts from the start of the host, counts suspend and
-//! cannot be set, together with the id that the kernel drew when it started. Only two readings with the
-//! same id are of the same clock, and only their difference is an age. An object from another host, from
-//! before the last start of this one, or from a version that noted nothing has no age.
+//! A lease must never look older than it is: that would make two leaders. Wall clocks are set by people and time
+//! servers, and those of two hosts differ, so no age is taken from them. Every write notes a [`Reading`] of
+//! `CLOCK_BOOTTIME` instead, which counts from the start of the host, counts suspend and cannot be set, together with
+//! the id that the kernel drew when it started. Only two readings with the same id are of the same clock, and only
+//! their difference is an age. An object from another host, from before the last start of this one, or from a version
+//! of Tenure that noted nothing has no age.
 //!
-//! The reading is taken before the write is applied, so an age is the time since the write was *begun*.
-//! That is what trust counts from as well, so nobody who trusts itself looks dead.
+//! The reading is taken before the write is applied, so an age is the time since the write was *begun*. Trust is
+//! counted from that moment as well, so a leader that still trusts itself never looks dead.
 //!
-//! Where [`host_clock`](crate::host_clock) finds no such clock, nothing is noted and no age is told.
+//! Where [`host_clock`](crate::host_clock) finds no such clock, no reading is noted and objects have no age.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct Clock {
     boot: u128,
 }
 
-/// What the clock of one host showed.
+/// A reading of one host's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// Names the start of the host, and so the clock.
@@ -36,7 +36,7 @@ impl Clock {
         crate::host_clock().map(|boot| Self { boot })
     }
 
-    /// What it shows now.
+    /// The current reading.
     #[cfg(target_os = "linux")]
     pub(crate) fn read(self) -> Option<Reading> {
         use rustix::time::{ClockId, clock_gettime};
@@ -51,20 +51,20 @@ impl Clock {
         })
     }
 
-    /// Elsewhere there is none to read.
+    /// Other systems have no such clock.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn read(self) -> Option<Reading> {
         None
     }
 
-    /// How long ago a write was begun, if this is the clock that it noted.
+    /// How long ago a write was begun, if it noted a reading of this clock.
     pub(crate) fn age(self, written: Option<Reading>) -> Option<Duration> {
         self.read()?.since(written?)
     }
 }
 
 impl Reading {
-    /// The time between two readings of one clock; `None` if they are of two, or in the wrong order.
+    /// The time between two readings of one clock; `None` if they are of two clocks, or in the wrong order.
     fn since(self, earlier: Self) -> Option<Duration> {
         let is_one_clock = self.boot == earlier.boot;
         let nanoseconds = self.nanoseconds.checked_sub(earlier.nanoseconds)?;

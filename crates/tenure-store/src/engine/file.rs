@@ -1,20 +1,19 @@
 //! Objects as files below one local folder, shared by the processes of one host.
 //!
-//! The object `a/b/c` is the file `DIR/a/b/c`: its value, and behind it a stamp of white space that
-//! has its version, and when it was written on the clock of this host that cannot be set. Keys never start with a dot, so `DIR/.tenure` holds what is not an object: temporary
-//! files in `tmp`, lock files in `lock`.
+//! The object `a/b/c` is the file `DIR/a/b/c`: its value, followed by a stamp of white space. The stamp has the
+//! version, and when the object was written by the clock of this host that cannot be set. Keys never start with a dot,
+//! so `DIR/.tenure` holds what is not an object: temporary files in `tmp`, lock files in `lock`.
 //!
 //! # How a write is done
 //!
-//! 1. The value is written to a temporary file and synced. Up to here nothing has happened.
-//! 2. The file gets its name. To create, by a rename that fails if the name is taken. To replace, by a
-//!    rename under a `flock`, after the stamp of the present file was compared under the same lock.
-//!    This is the moment the write takes place: the kernel shows every process the old file or the new.
+//! 1. The value is written to a temporary file and synced. So far nothing has changed.
+//! 2. The file gets its name. To create, by a rename that fails if the name is taken. To replace, by a rename under a
+//!    `flock`, after comparing the stamp of the current file under the same lock. This is the moment at which the write
+//!    takes place: the kernel shows every process the old file or the new.
 //! 3. The folder is synced, and once per folder also those above it. Then the write is done.
 //!
-//! An error before step 2 is refused or unavailable, and the old object is untouched; after it, every
-//! error is unknown. A sync that failed is never tried again: Linux reports a lost page once, and a
-//! second sync that succeeds says nothing about it.
+//! An error before step 2 is refused or unavailable, and the old object is untouched; after it, every error is unknown.
+//! A failed sync is never tried again: Linux reports a lost page once, and a second sync that succeeds proves nothing.
 //!
 //! Why `flock`: the kernel releases it when its holder is killed, so nothing has to expire. A
 //! holder that is only stopped keeps it, and others get [`Error::Unavailable`] after five seconds.
@@ -25,30 +24,32 @@
 //!
 //! - A reader may see a write a moment before it is durable, so after a loss of power it may have seen
 //!   something that is gone. The writer was not told that it was done.
-//! - Who changes files by hand is outside the locks. A file that was moved in by hand is read whole and
-//!   can be replaced; one that is edited in place may be read half.
-//! - A folder that has become empty is removed by the delete that emptied it, unless it is near the root. One that was emptied otherwise stays.
-//! - Symbolic links below `DIR` are no objects. `DIR` itself may be one.
-//! - Files that are [appended to](Store::append_folder), such as the segments of a queue's log, may show in listings as
-//!   if they had been put there by hand.
+//! - Manual changes to files bypass the locks. A file that was moved in manually is read whole and can be replaced; one
+//!   that is edited in place may be read half.
+//! - A folder that has become empty is removed by the delete that emptied it, unless it is near the root. A folder that
+//!   was emptied in another way stays.
+//! - Symbolic links below `DIR` are not objects. `DIR` itself may be one.
+//! - Files that are [appended to](Store::append_folder), such as the segments of a queue's log, may show up in listings
+//!   like files that were put there manually.
 //!
 //! # What is assumed
 //!
-//! A file system of this host. On NFS and SMB a lock or a rename may hold on one client and not on
-//! another, and an answer may be lost, so they are refused when the store is opened; what may be shared
-//! between hosts (FUSE, 9p, Ceph, Lustre and their like) is warned of. The folder stays where it is: if it
-//! is moved, replaced or deleted, every request ends as [`Error::Gone`], and so it does if `.tenure/lock` is: two writers
-//! with two different lock files exclude nobody, so a process that uses the old ones must not go on beside one that makes new ones.
-//! A namespace's folder that is [pinned](Store::pin) must stay as well: without it, everything in it would begin anew.
-//! Only a write that is between its compare and its rename at that very moment is not excluded; it ends as unknown.
-//! A single lock file that is removed is made again, and who waits for the old one turns to the new one. Temporary files
-//! exclude nobody: the folder for them is made again by the next write.
+//! A local file system. On NFS and SMB a lock or a rename may hold on one client and not on another, and an answer may
+//! be lost, so opening a store there is refused. File systems that may be shared between hosts (FUSE, 9p, Ceph, Lustre
+//! and similar ones) get a warning. The folder must stay where it is. If it is moved, replaced or deleted, every
+//! request ends as [`Error::Gone`]. The same goes for `.tenure/lock`: two writers with two different lock files do not
+//! exclude each other, so a process that uses the old ones must not go on beside one that creates new ones. A
+//! namespace's folder that is [pinned](Store::pin) must stay as well: without it, everything in it would start from
+//! nothing. Only a write that is between its compare and its rename at that very moment is not stopped; it ends as
+//! unknown. A single lock file that is removed is created again, and processes that wait for the old one switch to the
+//! new one. Temporary files are not locks: if their folder is removed, the next write creates it again.
 //!
 //! # Who may use it
 //!
-//! One user of the host. Folders are made with the mode 0700 and files with 0600, whatever the umask. A folder
-//! that belongs to another user, or that others can write to, is refused: they could have changed anything in it, or
-//! hold its locks for ever. One that others can only read is used, with a warning; `.tenure` is closed to them in any case.
+//! One user of the host. Folders are created with the mode 0700 and files with 0600, whatever the umask. A folder that
+//! belongs to another user, or that others can write to, is refused: they could have changed anything in it, or hold
+//! its locks for ever. A folder that others can only read is accepted, with a warning; `.tenure` is closed to them in
+//! any case.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -87,13 +88,13 @@ mod pinned;
 mod scratch;
 mod walk;
 
-/// Holds what is not an object. No key can name it.
+/// The folder for what is not an object. No key can name it.
 const CONTROL: &str = ".tenure";
 
-/// How often a create makes missing folders. Once is enough unless someone removes them by hand.
+/// How often a create tries to make missing folders. Once is enough unless they are removed again meanwhile.
 const FOLDER_ATTEMPTS_MAX: usize = 3;
 
-/// At how many names below a folder stores are looked for, level by level, and how many are named.
+/// How many names below a folder to look at for stores, level by level, and how many stores to name.
 const BELOW_LOOKED_AT_MAX: usize = 10_000;
 const BELOW_MAX: usize = 5;
 
@@ -106,13 +107,13 @@ pub struct File {
 #[derive(Debug)]
 struct Inner {
     folders: Folders,
-    /// Made by the first write: who only reads makes nothing.
+    /// Created by the first write, so that a store that is only read creates nothing.
     scratch: Mutex<Option<Arc<Scratch>>>,
     locks: PathBuf,
-    /// Of the folder, by the path that was given and by the one without links, and of the folder of locks.
+    /// Identifies the folder by the given path and by the path without links, and the folder of locks.
     identity: Identity,
-    /// Those folders, held open: the number of one that was removed would otherwise be given to the next, and the two
-    /// could not be told apart.
+    /// Those folders, held open. Otherwise the inode number of a removed folder could be reused, and the two could not
+    /// be told apart.
     _held: Vec<fs::File>,
     pinned: Pinned,
     /// Absent where the host has no clock that cannot be set.
@@ -120,16 +121,16 @@ struct Inner {
 }
 
 impl File {
-    /// Opens the store in `folder`, which is made if it is missing. Removes what writers that were
-    /// killed have left in `.tenure/tmp`.
+    /// Opens the store in `folder`, and creates it if it is missing. Removes what killed writers have left in
+    /// `.tenure/tmp`.
     ///
-    /// Refused on a network file system, without the right to write, inside another store's folder or around one, and where
+    /// Refused on a network file system, without write access, inside another store's folder or around one, and where
     /// other users could have changed something.
     pub async fn open(folder: &Path) -> Result<Self, Error> {
         Self::open_or_make(folder, true).await
     }
 
-    /// Opens the store in `folder`, and makes nothing. Refused where there is no store.
+    /// Opens the store in `folder`, and creates nothing. Refused where there is no store.
     pub async fn open_existing(folder: &Path) -> Result<Self, Error> {
         Self::open_or_make(folder, false).await
     }
@@ -184,8 +185,8 @@ impl Store for File {
     async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
         let (key, version) = (key.clone(), version.clone());
         self.run(move |inner| {
-            // The file that is open never changes, whatever its name stands for by now, so its
-            // stamp and its value belong together.
+            // An open file never changes, even if its name leads to another one by now, so its stamp and its value
+            // belong together.
             let Some(file) = inner.open_object(&key)? else {
                 return Ok(Change::Missing);
             };
@@ -239,8 +240,8 @@ impl Store for File {
     fn pin(&self, prefix: &Prefix, missing: IfMissing) {
         let path = prefix.as_str().trim_end_matches('/');
         let folder = self.inner.folders.root().join(path);
-        // Made now, so that it is this process's own from the start: one that appears later may be another's. What stands
-        // in the way is told by the first request.
+        // Created now, so that it is this process's own from the start: one that appears later may be another's. If
+        // that fails, the first request reports why.
         let must_be = match missing {
             IfMissing::Make => self.inner.folders.make(&folder, |_| false).is_ok(),
             IfMissing::Gone => true,
@@ -264,7 +265,7 @@ impl Inner {
             return Err(if !below.is_empty() {
                 Error::no_store_but(doing, &format!("there is a store in {below}"))
             } else if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
-                // A copy without the hidden folder, say: then what it holds is not lost.
+                // This may be a copy without the hidden folder. Its objects are not lost.
                 let here = folder.display();
                 let hint = format!(
                     "check the store's URL; if {here} is a copy of a store, copy its {CONTROL} as well, or let tenure \
@@ -278,7 +279,7 @@ impl Inner {
             });
         }
         if !below.is_empty() {
-            // Nobody could open those any more: each would be inside this one.
+            // Those could no longer be opened: each would be inside this one.
             return Err(Error::refused(
                 doing,
                 "use that store, or choose another folder",
@@ -313,7 +314,7 @@ impl Inner {
         let locks = control.join("lock");
         if makes {
             private::create_folders(&locks).map_err(broken)?;
-            // Older versions left it open, and who can open a lock file can hold the lock.
+            // Older versions left it open, and anyone who can open a lock file can hold the lock.
             private::tighten(&control).map_err(broken)?;
         }
         let inner = Self {
@@ -330,7 +331,7 @@ impl Inner {
             locks,
         };
         if makes {
-            // Now, so that what cannot be written to is found out, and what others left is removed.
+            // Opened now, so that a folder without write access is noticed, and the leftovers of others are removed.
             inner.scratch().map_err(broken)?;
         }
         Ok(inner)
@@ -357,7 +358,7 @@ impl Inner {
         let broken = |error| fault::not_applied(doing, error);
         let scratch = self.scratch().map_err(broken)?;
         match scratch.write(value, stamp) {
-            // Someone has removed the folder for temporary files. It is made again, unless all of the store is gone.
+            // Someone has removed the folder for temporary files. Create it again, unless the whole store is gone.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.check(doing)?;
                 self.lock_scratch()
@@ -369,13 +370,13 @@ impl Inner {
         }
     }
 
-    /// Fails if the store, or a namespace in it that must stay, is another now, or gone.
+    /// Fails if the store, or a namespace in it that must stay, was replaced or is gone.
     fn check(&self, doing: &str) -> Result<(), Error> {
         self.identity.check(doing)?;
         self.pinned.check(doing)
     }
 
-    /// A write that was done in a folder which is no longer the store's has been lost, or has not.
+    /// Fails if the store was replaced during a write. Whether the write is lost is then unknown.
     fn still_here(&self, key: &Key) -> Result<(), Error> {
         let checked = self.check("writing");
         checked.map_err(|error| Error::unknown(key, error))
@@ -384,7 +385,7 @@ impl Inner {
     fn create(&self, key: &Key, value: &[u8]) -> Result<Version, Error> {
         let doing = format!("creating {key}");
         let path = self.folders.path(key);
-        // Who has lost already need not wait for a disk.
+        // A create that has lost already need not wait for the disk.
         match fs::symlink_metadata(&path) {
             Ok(present) => return Err(occupied(key, &doing, &present)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -392,7 +393,7 @@ impl Inner {
         }
         let stamp = self.stamp();
         let mut temporary = self.write_temporary(&doing, value, stamp)?;
-        // The folder is nearly always there, so it is made only when it proves to be missing.
+        // The folder is nearly always there, so it is created only if it turns out to be missing.
         for attempt in 0.. {
             match temporary.create(&path) {
                 Ok(()) => break,
@@ -405,7 +406,7 @@ impl Inner {
                 Err(error)
                     if error.kind() == io::ErrorKind::NotFound && attempt < FOLDER_ATTEMPTS_MAX =>
                 {
-                    // Never the folder of a namespace: it was there, so it was moved away a moment ago.
+                    // Never create the folder of a namespace: it was there, so it was moved away a moment ago.
                     let made = self
                         .folders
                         .make(folder_of(&path), |it| self.pinned.contains(it));
@@ -423,8 +424,8 @@ impl Inner {
 
     fn replace(&self, key: &Key, value: &[u8], expected: &Version) -> Result<Version, Error> {
         let doing = format!("replacing {key}");
-        // A version that is gone never comes back, so this is final without a lock, and saves the loser
-        // of a race the wait for the disk.
+        // A version that is gone never comes back, so a mismatch is final even without the lock. The loser of a race
+        // need not wait for the disk.
         self.expect_version(key, expected)?;
         let stamp = self.stamp();
         let path = self.folders.path(key);
@@ -445,7 +446,7 @@ impl Inner {
         let doing = format!("deleting {key}");
         let path = self.folders.path(key);
         {
-            // A replace that has compared must still find the file that it compared.
+            // The lock is needed so that a replace finds the file that it has compared.
             let _lock = Lock::acquire(&self.locks, key, &doing)?;
             use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
             match fs::remove_file(&path).map_err(|error| (error.kind(), error)) {
@@ -464,7 +465,8 @@ impl Inner {
         self.still_here(key)
     }
 
-    /// Makes the last change to the folder of `path` durable. It has happened: an error is unknown.
+    /// Makes the last change to the folder of `path` durable. The change has already been applied, so an error is
+    /// unknown.
     fn sync(&self, key: &Key, path: &Path) -> Result<(), Error> {
         self.folders
             .sync(folder_of(path))
@@ -518,8 +520,8 @@ fn wall_nanoseconds() -> u64 {
     u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a create that finds its name taken ends as. A folder is not an object: the caller would read
-/// nothing, create again and never get anywhere, so it is told.
+/// The error of a create whose name is taken. If it is taken by a folder, a conflict would mislead: the caller would
+/// find no object, create it again, and never get anywhere.
 fn occupied(key: &Key, doing: &str, present: &fs::Metadata) -> Error {
     if present.is_file() {
         return Error::conflict(key);
@@ -541,8 +543,8 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().expect("an object lies below the root")
 }
 
-/// The same file would have one lock file in either store, and writers of the two would not exclude
-/// each other.
+/// Refuses a store inside another. The same file would have a lock file in each of the stores, and writers of the two
+/// would not exclude each other.
 fn refuse_inside_another_store(doing: &str, root: &Path) -> Result<(), Error> {
     for outer in root.ancestors().skip(1) {
         if is_store(outer).unwrap_or_default() {
@@ -556,7 +558,7 @@ fn refuse_inside_another_store(doing: &str, root: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// A file, or the kernel's own folders: what the system would say of them does not say what is wrong.
+/// Refuses a file, or one of the kernel's own folders. The system's errors for these would not say what is wrong.
 fn refuse_odd_place(doing: &str, given: &Path) -> Result<(), Error> {
     let Some(there) = given.ancestors().find(|path| path.exists()) else {
         return Ok(());
@@ -575,7 +577,7 @@ fn refuse_odd_place(doing: &str, given: &Path) -> Result<(), Error> {
     Err(Error::refused(doing, hint, why))
 }
 
-/// Whether there is a store in the folder. That it cannot be looked at does not mean that there is none.
+/// Whether there is a store in the folder. An error does not mean that there is none.
 fn is_store(folder: &Path) -> io::Result<bool> {
     use io::ErrorKind::{NotADirectory, NotFound};
     match fs::metadata(folder.join(CONTROL).join("lock")) {
@@ -585,9 +587,9 @@ fn is_store(folder: &Path) -> io::Result<bool> {
     }
 }
 
-/// Some stores in the folder, however deep, as far as a short look tells: one level after the other, so that a large tree
-/// beside it hides nothing that is near. What cannot be read is left out. What is not found here is found when the inner
-/// store is opened next, see [`refuse_inside_another_store`].
+/// Some of the stores in the folder, however deep. The search is short, and goes level by level so that a large tree
+/// does not hide a store near the top. What cannot be read is skipped. A store that is missed here is noticed when it
+/// is opened next, see [`refuse_inside_another_store`].
 fn stores_below(folder: &Path) -> Vec<String> {
     let mut stores = Vec::new();
     let mut folders = VecDeque::from([folder.to_owned()]);
@@ -598,7 +600,7 @@ fn stores_below(folder: &Path) -> Vec<String> {
             if looked_at > BELOW_LOOKED_AT_MAX || stores.len() >= BELOW_MAX {
                 return stores;
             }
-            // Not through links.
+            // Links are not followed.
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
@@ -617,7 +619,7 @@ fn stores_below(folder: &Path) -> Vec<String> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    // Panics if there is no thread for it and none can be started.
+    // This panics if no thread is free and none can be started.
     let spawn = std::panic::AssertUnwindSafe(|| tokio::task::spawn_blocking(work));
     let Ok(spawned) = std::panic::catch_unwind(spawn) else {
         return Err(Error::unavailable(
@@ -628,7 +630,7 @@ async fn blocking<T: Send + 'static>(
     match spawned.await {
         Ok(result) => result,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // Blocking work that has started is never cancelled, so this has not.
+        // Blocking work that has started is never cancelled, so this has not started.
         Err(error) => Err(Error::unavailable("using the file store", error)),
     }
 }
@@ -637,7 +639,7 @@ async fn blocking<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    /// The moment between the check before a write and the write itself, which no test of whole requests can meet.
+    /// The moment between the check before a write and the write itself, which no test of whole requests can hit.
     #[tokio::test]
     async fn a_pinned_folder_that_goes_in_the_middle_of_a_write_is_not_made_again() {
         let folder = tempfile::tempdir().unwrap();

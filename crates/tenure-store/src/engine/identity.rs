@@ -1,11 +1,12 @@
 //! Whether files and folders are still those that were opened.
 //!
-//! A database file or a folder can be replaced or deleted by name while a process has it open, or a link on the way to it
-//! can be set to another. The process would go on with what nobody else sees any more: a second leader, and jobs that are
-//! acknowledged and lost. So what a path leads to is compared with what it led to, before and after each request.
+//! A database file or a folder can be replaced or deleted by name while a process has it open, or a link in its path
+//! can be changed. The process would go on with files that nobody else sees: a second leader, and jobs that are
+//! acknowledged and lost. So before and after each request, what a path leads to now is compared with what it led to
+//! when the store was opened.
 //!
-//! A database file must have one name as well. SQLite keeps its write-ahead log beside the name by which the file was
-//! opened, so under two names, a hard link or a mount of the file alone, there are two logs, and two leaders.
+//! A database file must also have only one name. SQLite names its write-ahead log after the name by which the file was
+//! opened, so under two names (a hard link, or a mount of the file alone) there are two logs, and two leaders.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +18,7 @@ use crate::Error;
 #[derive(Debug)]
 pub(super) struct Identity {
     parts: Vec<Part>,
-    /// The first of them is a file that must have no other name.
+    /// Whether the first of them is a file that must have no other name.
     has_one_name: bool,
 }
 
@@ -29,7 +30,7 @@ struct Part {
 }
 
 impl Identity {
-    /// Of what is there now.
+    /// Notes what the paths lead to now.
     pub(super) fn of(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> io::Result<Self> {
         let parts = paths.into_iter().map(|path| Part::of(path.into()));
         Ok(Self {
@@ -38,7 +39,7 @@ impl Identity {
         })
     }
 
-    /// Checks from now on that the first of them, a file, has no other name.
+    /// From now on, also checks that the first of them, a file, has no other name.
     #[cfg(feature = "sqlite")]
     pub(super) fn with_one_name(self) -> Self {
         Self {
@@ -47,7 +48,7 @@ impl Identity {
         }
     }
 
-    /// Fails if something else is there now, or nothing, or if the file has another name.
+    /// Fails if a path leads to something else now, or to nothing, or if the file has another name.
     pub(super) fn check(&self, doing: &str) -> Result<(), Error> {
         match self.missing() {
             Ok(None) => match self.parts.first().filter(|_| self.has_one_name) {
@@ -62,7 +63,8 @@ impl Identity {
         }
     }
 
-    /// Whether something else is there. Where there is nothing, what was there may come back: a disk that is mounted again.
+    /// Whether a path leads to something else now. If it leads to nothing, the original may still come back: a disk
+    /// that is mounted again.
     pub(super) fn is_replaced(&self) -> bool {
         let is_there = self.parts.first().is_some_and(|part| part.path.exists());
         is_there && matches!(self.missing(), Ok(Some(_)))
@@ -98,8 +100,8 @@ impl Part {
     }
 }
 
-/// Refuses a file that has more than one name, or that is mounted by itself and so has another one elsewhere. A file that
-/// is not there has none.
+/// Refuses a file that has more than one name, or that is mounted on its own and so has another name elsewhere. A
+/// missing file is fine.
 pub(super) fn refuse_other_names(doing: &str, path: &Path) -> Result<(), Error> {
     let links = match std::fs::metadata(path) {
         Ok(metadata) => metadata.nlink(),
@@ -130,7 +132,7 @@ pub(super) fn refuse_other_names(doing: &str, path: &Path) -> Result<(), Error> 
     Ok(())
 }
 
-/// Whether the path is a mount by itself. Linux says so from version 5.8 on.
+/// Whether the path is a mount point. Linux reports that from version 5.8 on.
 #[cfg(target_os = "linux")]
 fn is_mounted_alone(path: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};

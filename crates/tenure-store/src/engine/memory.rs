@@ -59,7 +59,7 @@ impl State {
 
 impl Stored {
     fn read(&self) -> Object {
-        // One process, and a clock that nobody can set.
+        // One process, with a clock that nobody can set.
         let age = Some(self.written.elapsed());
         Object {
             value: self.value.clone(),
@@ -129,7 +129,7 @@ impl Store for Memory {
 
     async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
         let state = self.state();
-        // A prefix is no key, but it sorts right before the first key that it has.
+        // A prefix is not a key, but it sorts right before the first key under it.
         let from = match after {
             Some(after) if after.as_str() >= prefix.as_str() => Bound::Excluded(after.as_str()),
             _ => Bound::Included(prefix.as_str()),

@@ -6,13 +6,13 @@
 //! read-only is refused: it is a replica, and its reads are behind. A proxy that sends reads to replicas
 //! breaks the contract and cannot be recognised from here.
 //!
-//! A change is one statement in its own transaction, and the server's answer to it decides: a row was
-//! counted, or none was, which is a conflict. The count is the same whether the server counts rows
-//! that match or rows that change, since every write changes the version. If the answer does not come,
-//! or comes from a server that is being stopped, the write is unknown.
+//! A change is one statement in its own transaction, and the server's answer decides: it counts one row, or none, which
+//! is a conflict. The count is the same whether the server counts rows that match or rows that change, since every
+//! write changes the version. If the answer does not come, or comes from a server that is being stopped, the write is
+//! unknown.
 //!
-//! How durable a write is that is done depends on `innodb_flush_log_at_trx_commit`, which belongs to the
-//! server and is 1 unless someone changed it; if it is not, opening the store logs a warning.
+//! How durable a write is depends on the server's setting `innodb_flush_log_at_trx_commit`. It is 1 unless someone
+//! changed it; if it is not 1, opening the store logs a warning.
 //!
 //! There are no hints: callers poll.
 
@@ -29,26 +29,26 @@ use crate::{Capabilities, Description, Error, Key};
 /// Enough to keep a node busy; a server allows 151 by default, for all nodes together.
 const CONNECTIONS_MAX: usize = 8;
 
-/// What a write takes on the wire besides its value, at most.
+/// The most bytes that a write takes on the wire besides its value.
 const PACKET_BYTES_BESIDES: u64 = 2048;
 
-/// sqlx's own, without those that would change how the statements below are read.
+/// sqlx's own parameters, without those that would change how the statements below are read.
 const PARAMETERS: &[&str] = &[
     "sslmode", "ssl-mode", "sslca", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key", "socket",
 ];
 
-/// A row that does not fit must be an error, not be cut. Lock waits end before the client gives up, so
-/// that a statement is not applied long after its writer left. A server may be set to show readers
-/// what is not committed.
+/// A row that does not fit must be an error, not truncated. Lock waits end before the client stops waiting, so that a
+/// statement is not applied long after its writer left. The isolation level is set because a server may be configured
+/// to show readers what is not committed.
 ///
-/// A table that somebody has locked says so soon, and every statement ends at the server. The two servers
-/// have different names for that, and each takes the other's for a comment.
+/// Waiting for a locked table ends soon, and every statement has a time limit at the server. MySQL and MariaDB have
+/// different names for that limit, and each reads the other's as a comment.
 const SESSION: &str = "SET NAMES utf8mb4, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
      /*M!100102 max_statement_time = 8, */ /*!50708 max_execution_time = 8000, */ \
      innodb_lock_wait_timeout = 2, lock_wait_timeout = 2, autocommit = 1; \
      SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
 
-/// Cast, since servers differ in the types.
+/// Cast, since the types differ between servers.
 const LOOK: &str = "SELECT CAST(@@max_allowed_packet AS CHAR), CAST(@@global.read_only AS CHAR), \
      CAST(@@innodb_flush_log_at_trx_commit AS CHAR), \
      (SELECT CAST(COUNT(*) AS CHAR) FROM information_schema.tables \
@@ -64,8 +64,8 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS tenure_objects (\
 
 const VIEWS: &str = include_str!("views/mysql.sql");
 
-/// To show to people: the clock may have been set since the row was written, and may have been another
-/// server's then. In a zone that has no summer.
+/// The age is only for display: the clock may have been set since the row was written, and may have been another
+/// server's then. In UTC, which has no daylight saving time.
 const GET: &str = "SELECT version, \
      TIMESTAMPDIFF(MICROSECOND, modified_at, UTC_TIMESTAMP(6)), \
      CASE WHEN version <> ? THEN value END FROM tenure_objects WHERE `key` = ?";
@@ -89,7 +89,7 @@ pub struct MySql {
     packet_bytes_max: u64,
 }
 
-/// What every connection begins with.
+/// Connects, and sets up each connection with [`SESSION`].
 struct Session(MySqlConnectOptions);
 
 impl Dial for Session {
@@ -105,14 +105,14 @@ impl Dial for Session {
 type Query = sqlx::query::Query<'static, sqlx::MySql, sqlx::mysql::MySqlArguments>;
 
 impl MySql {
-    /// Connects, and makes the table if there is none; and the views `tenure_leaders`, `tenure_nodes` and
-    /// `tenure_daemons`, if it may. `?ssl-mode=`, `?ssl-ca=` and so on are as in
-    /// MySQL's own programs, but on another host `REQUIRED` is the default.
+    /// Connects, and creates the table if it is missing; and the views `tenure_leaders`, `tenure_nodes` and
+    /// `tenure_daemons`, if it may. `?ssl-mode=`, `?ssl-ca=` and so on are as in MySQL's own programs, but on another
+    /// host `REQUIRED` is the default.
     pub async fn open(url: &Url) -> Result<Self, Error> {
         Self::open_or_make(url, true).await
     }
 
-    /// As [`MySql::open`], and makes nothing. Refused if there is no table.
+    /// As [`MySql::open`], but creates nothing. Refused if there is no table.
     pub async fn open_existing(url: &Url) -> Result<Self, Error> {
         Self::open_or_make(url, false).await
     }
@@ -155,12 +155,12 @@ impl MySql {
             .collect()
     }
 
-    /// How many objects were changed. From the moment that the statement is sent until its answer, every
-    /// failure leaves it open whether it was applied, unless the server says so.
+    /// Returns how many objects were changed. Every failure between sending the statement and getting its answer leaves
+    /// open whether the statement was applied, unless the server says so.
     async fn change(&self, key: &Key, query: Query, value_bytes: usize) -> Result<u64, Error> {
         let doing = format!("writing {key}");
         if value_bytes as u64 + PACKET_BYTES_BESIDES > self.packet_bytes_max {
-            // Told here, because the server would hang up half way, which looks like a lost answer.
+            // Refused here, because the server would close the connection half way, which looks like a lost answer.
             return Err(Error::refused(
                 doing,
                 "raise max_allowed_packet on the server to at least 16 MiB",
@@ -244,8 +244,8 @@ fn decode_object(row: &MySqlRow) -> Result<Found, sqlx::Error> {
     ))
 }
 
-/// Makes the table if there is none, and returns the largest packet that the server takes. Looks first,
-/// since `CREATE TABLE IF NOT EXISTS` needs the right to create, also where the table exists.
+/// Creates the table if it is missing, and returns the largest packet that the server accepts. Looks first, since
+/// `CREATE TABLE IF NOT EXISTS` needs the right to create even if the table exists.
 async fn prepare_table(
     pool: &Pool<Session>,
     doing: &str,
@@ -271,7 +271,7 @@ async fn prepare_table(
         }
         answered(sqlx::raw_sql(CREATE).execute(&mut *connection)).await?;
     }
-    // One that is no number is larger than any.
+    // A value that cannot be parsed counts as unlimited.
     let packet_bytes_max = text(0)?.parse().unwrap_or(u64::MAX);
     let has_views = text(4)? != "0";
     connection.finish(0);
@@ -284,7 +284,7 @@ async fn prepare_table(
     Ok(Ok(packet_bytes_max))
 }
 
-/// They are for people: everything else works without them.
+/// Makes the views. They are for people: everything else works without them.
 async fn prepare_views(pool: &Pool<Session>) -> Result<(), sqlx::Error> {
     let mut connection = pool.acquire().await?;
     answered(sqlx::raw_sql(VIEWS).execute(&mut *connection)).await?;
@@ -346,7 +346,7 @@ fn read_error(doing: &str, error: sqlx::Error) -> Error {
     sql::read_error(doing, fate(&error), error)
 }
 
-/// The row is already there.
+/// The row already exists.
 const DUPLICATE: u16 = 1062;
 
 fn number(error: &sqlx::Error) -> Option<u16> {

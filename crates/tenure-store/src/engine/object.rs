@@ -1,27 +1,27 @@
-//! Objects in a bucket of S3 or something that speaks like it, of Google Cloud Storage, or in a
-//! container of Azure Blob Storage.
+//! Objects in a bucket of S3, of an S3-compatible service or of Google Cloud Storage, or in a container of Azure Blob
+//! Storage.
 //!
 //! | | S3 | Google Cloud Storage | Azure |
 //! | --- | --- | --- | --- |
 //! | a write is conditional on | `ETag` | generation | `ETag` |
-//! | tried on | Ceph 16, SeaweedFS 4 | a double of our own | Azurite 3 |
+//! | tested on | Ceph 16, SeaweedFS 4 | our own test double | Azurite 3 |
 //!
-//! **Versions** are ETags. On S3 and Google Cloud Storage an ETag is a hash of the content, so every
-//! value carries a stamp that no other write has, and no ETag ever comes back. Google Cloud Storage
-//! writes on a generation, which a listing does not show: a write on a version from a listing reads the
-//! generation first, one request more.
+//! **Versions** are ETags. On S3 and Google Cloud Storage an ETag is a hash of the content, so every value carries a
+//! stamp that no other write has, and no ETag ever comes back. Google Cloud Storage makes a write conditional on a
+//! generation, which a listing does not show: a write on a version from a listing reads the generation first, with one
+//! more request.
 //!
-//! **Writes** are sent once, by every layer, and end as the answer says; without an answer they are
-//! unknown (`object/http.rs`, `object/outcome.rs`). This holds only as far as the wire is honest: a
-//! proxy that repeats requests by itself breaks it, and none may stand before the bucket.
+//! **Writes** are sent once, by every layer, and the answer decides; without an answer they are unknown
+//! (`object/http.rs`, `object/outcome.rs`). This needs a network that repeats nothing: do not put a proxy that retries
+//! requests in front of the bucket.
 //!
-//! **Time.** The server's `Date` less its `Last-Modified` less a second of rounding is shown to people.
-//! It is no age to decide by: a proxy or one of several gateways may have set `Date` by a clock of its
-//! own. There are no hints, callers poll.
+//! **Time.** The server's `Date` minus its `Last-Modified` minus a second of rounding is shown to people. No decision
+//! may depend on it: a proxy, or one of several gateways, may have set `Date` by its own clock. There are no hints:
+//! callers poll.
 //!
-//! **Assumed** is what the services promise: atomic conditional writes, and reads and listings that see
-//! every write that is done. Not every look-alike keeps that: `tenure store check URL` finds out.
-//! Lifecycle rules must leave the prefix alone.
+//! **Assumed** is what the services promise: atomic conditional writes, and reads and listings that see every write
+//! that is done. Not every S3-compatible service does that: `tenure store check URL` finds out. Lifecycle rules must
+//! not apply to the prefix.
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,13 +56,13 @@ mod outcome;
 mod profile;
 mod service;
 
-/// Whether a URL can be read, for the tests of all that is parsed.
+/// Whether a URL can be parsed, for the fuzz tests.
 #[cfg(test)]
 pub(crate) fn parse_url(url: &Url) -> Result<(), Error> {
     Settings::parse(url).map(drop)
 }
 
-/// The services' ETags have at most 40 characters or so.
+/// The services' ETags have at most about 40 characters.
 const ETAG_BYTES_MAX: usize = 256;
 
 /// A store in a bucket.
@@ -73,15 +73,15 @@ pub struct Objects {
     location: String,
     reader: Arc<dyn Client>,
     writer: Arc<dyn Client>,
-    /// Whether the service was seen to list in another order than that of the keys' bytes.
+    /// Whether the service is known to list in an order other than that of the keys' bytes.
     has_other_order: AtomicBool,
 }
 
 impl Objects {
-    /// Opens `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`, and checks with one
-    /// small listing that the bucket is there and may be read. Where that shows no store, up to seven more find out whether there is
-    /// one below the prefix, or around it: then a new one is made all the same, with a warning. Credentials and endpoints come from the
-    /// environment variables that the services' own tools use.
+    /// Opens `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`, and checks with one small listing
+    /// that the bucket is there and may be read. If that shows no store, up to seven more listings find out whether
+    /// there is one below the prefix, or around it. If there is, a new one is created all the same, with a warning.
+    /// Credentials and endpoints come from the environment variables that the services' own tools use.
     ///
     /// | parameter | |
     /// | --- | --- |
@@ -94,13 +94,13 @@ impl Objects {
         Self::open_with(url, variables()).await
     }
 
-    /// As [`Objects::open`]. Refused where no object of a store is, also where there are stores below the prefix: their names are
-    /// in the hint.
+    /// As [`Objects::open`]. Refused where there is no object of a store. If there are stores below the prefix, the
+    /// hint names them.
     pub async fn open_existing(url: &Url) -> Result<Self, Error> {
         Self::open_existing_with(url, variables()).await
     }
 
-    /// A bucket, or a part of one, in which something else keeps its objects: nothing is sent yet, and nothing of a store is
+    /// Opens a bucket, or part of one, that holds another program's objects. Nothing is sent yet, and no store is
     /// looked for.
     pub fn open_foreign(url: &Url) -> Result<Self, Error> {
         Self::new(Settings::parse(url)?, variables())
@@ -114,7 +114,7 @@ impl Objects {
         let store = Self::new(Settings::parse(url)?, variables)?;
         let survey = store.survey(PAGE_ENTRIES_MAX).await?;
         let hint = survey.hint();
-        // Where nothing of a store was found among very many other objects, nobody can tell.
+        // If no store was found among very many other objects, there may still be one.
         if survey.is_store || (!survey.is_whole && hint.is_none()) {
             return Ok(store);
         }
@@ -166,8 +166,8 @@ impl Objects {
         Path::parse(format!("{}{key}", self.prefix)).expect("every key is a path")
     }
 
-    /// A version as it goes into a condition; `None` if no service could have named it, and so no
-    /// object can have it.
+    /// A version as it is sent in a condition; `None` if no service could have produced it, so that no object can have
+    /// it.
     fn condition(&self, version: &Version) -> Option<String> {
         let tag = version.tag();
         if !is_plain_tag(tag) {
@@ -206,8 +206,8 @@ impl Objects {
         }
     }
 
-    /// The head of an object and, unless it is too large to be ours, its bytes. What went wrong is seen
-    /// on the wire.
+    /// The head of an object and, unless it is too large to be ours, its bytes. What went wrong is judged by what was
+    /// seen on the wire.
     async fn fetch(
         &self,
         path: &Path,
@@ -247,7 +247,7 @@ impl Objects {
         })
     }
 
-    /// What a PUT has to expect on the wire; a conflict if that is clear before it is sent.
+    /// The condition that a PUT sends; a conflict if that is clear before it is sent.
     async fn mode(&self, key: &Key, expect: &Expect) -> Result<PutMode, Error> {
         let Expect::Version(version) = expect else {
             return Ok(PutMode::Create);
@@ -300,14 +300,14 @@ impl Objects {
     }
 }
 
-/// The process's environment. An iterator over it cannot move between threads, and futures must.
+/// The process's environment, as a list. An iterator over it cannot move between threads, and futures must.
 fn variables() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
-/// Whether this can be an ETag: it goes into a header, where it must be one and mean only itself.
+/// Whether this can be an ETag. It goes into a header, where it must be one single ETag and nothing else.
 fn is_plain_tag(tag: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"*,".contains(&byte);
     (1..=ETAG_BYTES_MAX).contains(&tag.len()) && tag.bytes().all(is_plain)
@@ -348,7 +348,7 @@ impl Store for Objects {
 
     async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
         let change = self.read(key, Some(version)).await?;
-        // A service that ignores the condition costs a transfer, not the truth.
+        // A service that ignores the condition costs a transfer, but the result is still right.
         Ok(match change {
             Change::Changed(object) if object.version == *version => Change::Unchanged,
             change => change,
@@ -359,7 +359,7 @@ impl Store for Objects {
         check_value(key, &value)?;
         let mut options = PutOptions::from(self.mode(key, expect).await?);
         if self.service == Service::Gcs {
-            // What everyone may read is served from caches for an hour unless it says otherwise.
+            // Without this, what everyone may read is served from caches for an hour.
             options.attributes = Attributes::from_iter([(Attribute::CacheControl, "no-store")]);
         }
         let stamp = Bytes::from(Stamp::new(None).to_bytes());

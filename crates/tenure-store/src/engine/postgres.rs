@@ -2,39 +2,36 @@
 //!
 //! # What is guaranteed
 //!
-//! The whole contract, on the primary of PostgreSQL 13 or later. A standby is refused: its reads are
-//! behind. A write that is done has been flushed to the write-ahead log, also in a database where
-//! `synchronous_commit` is off.
+//! The whole contract, on the primary of PostgreSQL 13 or later. A standby is refused: its reads are behind. A write
+//! that is done has been flushed to the write-ahead log, even in a database where `synchronous_commit` is off.
 //!
-//! A change is one statement, and the server's answer to it decides: a row was counted, or none was,
-//! which is a conflict. If the answer does not come, the write is unknown: a server that is restarted
-//! while it commits has often committed (36 of 97 times when it was tried). Lock waits end on the
-//! server before they end here, so that a statement is not applied long after its writer left. Reads are
-//! bounded at the server too: a table that is locked costs no more connections than the pool has.
+//! A change is one statement, and the server's answer decides: it counts one row, or none, which is a conflict. If the
+//! answer does not come, the write is unknown: a server that is restarted while it commits has often committed (36 of
+//! 97 times in a test). Lock waits end on the server before they end here, so that a statement is not applied long
+//! after its writer left. Reads have a time limit at the server too, so a locked table uses no more connections than
+//! the pool has.
 //!
 //! # Poolers
 //!
-//! The engine works behind a pooler that lends out its server connections per transaction, such as
-//! PgBouncer, without being told. There, two statements of one client may be carried out by two server
-//! processes, and in between other clients use them. What a session remembers is therefore of no use,
-//! and prepared statements are dangerous: sqlx names them `sqlx_s_1`, `sqlx_s_2` and so on for every
-//! client, and even for unnamed ones it sends the statement and its values in two steps, so that the
-//! values of one client could be bound to the statement of another. So every operation is one message of
-//! the simple query protocol, with its values in the text (`statement.rs` keeps that safe), and there is
-//! no session setting, advisory lock or temporary table.
+//! The engine works behind a pooler that lends out its server connections per transaction, such as PgBouncer, without
+//! any setting. There, two statements of one client may be carried out by two server processes, and in between other
+//! clients use them. The state of a session is therefore useless, and prepared statements are dangerous: sqlx names
+//! them `sqlx_s_1`, `sqlx_s_2` and so on for every client, and even for unnamed ones it sends the statement and its
+//! values in two steps, so that the values of one client could be bound to the statement of another. So every operation
+//! is one message of the simple query protocol, with its values in the text (`statement.rs` keeps that safe), and there
+//! is no session setting, advisory lock or temporary table.
 //!
 //! # Hints
 //!
-//! A change is announced with `pg_notify` once it is committed, by a small transaction of its own that
-//! nobody waits for; what is changed meanwhile shares the next one. So commits do not wait for each other, as
-//! PostgreSQL makes those that announce something do (`announcer.rs` has more). An announcement uses
-//! a connection of the pool, never the last one, and is lost if the server, the connection or the process goes away
-//! just then: callers poll.
+//! A change is announced with `pg_notify` once it is committed, by a small separate transaction that nobody waits for;
+//! changes made meanwhile share the next one. So commits do not wait for each other, as PostgreSQL's own transactions
+//! with an announcement do (`announcer.rs` has more). An announcement uses a connection of the pool, never the last
+//! one, and is lost if the server, the connection or the process goes away just then: callers poll anyway.
 //!
-//! The store listens on one more connection, opened by the first [`Store::watch`](crate::Store::watch). A watch needs a prefix of
-//! two segments. Behind a transaction pooler `LISTEN` cannot work, and the store recognises that when it
-//! is opened, by the processes that serve it. Then there are no hints and callers poll; changes are still
-//! announced to those who are connected directly. `?hints=off` in the URL neither announces nor listens.
+//! The store listens on one more connection, opened by the first [`Store::watch`](crate::Store::watch). A watch needs a
+//! prefix of two segments. Behind a transaction pooler `LISTEN` cannot work, and the store detects that when it is
+//! opened, by the server processes that answer. Then there are no hints and callers poll; changes are still announced
+//! to those who are connected directly. With `?hints=off` in the URL the store neither announces nor listens.
 
 use bytes::Bytes;
 use sqlx::postgres::{
@@ -56,10 +53,10 @@ mod statement;
 /// Enough to keep a node busy; a server allows 100 by default, for all nodes together.
 const CONNECTIONS_MAX: usize = 8;
 
-/// How often to look for the table while others make it too.
+/// How often to look for the table while others create it too.
 const LOOKS_MAX: usize = 10;
 
-/// sqlx's own, and `hints`.
+/// sqlx's own parameters, and `hints`.
 const PARAMETERS: &[&str] = &[
     "hints",
     "sslmode",
@@ -86,7 +83,7 @@ const PARAMETERS: &[&str] = &[
 pub struct Postgres {
     pool: Pool<PgConnectOptions>,
     table: Table,
-    /// If changes are announced.
+    /// Present if changes are announced.
     announcer: Option<Announcer>,
     hints: Hints,
     location: String,
@@ -101,18 +98,17 @@ impl Dial for PgConnectOptions {
 }
 
 impl Postgres {
-    /// Connects, and makes the table if there is none; and the views `tenure_leaders`, `tenure_nodes` and
+    /// Connects, and creates the table if it is missing; and the views `tenure_leaders`, `tenure_nodes` and
     /// `tenure_daemons`, if it may.
     ///
-    /// What the URL leaves out is taken from the `PG*` variables and the password file, as by all
-    /// PostgreSQL programs. `?sslmode=`, `?sslrootcert=` and so on are as in libpq, but on another host `require` is the
-    /// default, unless `PGSSLMODE` says otherwise; `?hints=off` neither
-    /// announces changes nor listens for them.
+    /// What the URL leaves out is taken from the `PG*` variables and the password file, as in all PostgreSQL programs.
+    /// `?sslmode=`, `?sslrootcert=` and so on are as in libpq, but on another host `require` is the default, unless
+    /// `PGSSLMODE` says otherwise; `?hints=off` neither announces changes nor listens for them.
     pub async fn open(url: &Url) -> Result<Self, Error> {
         Self::open_or_make(url, true).await
     }
 
-    /// As [`Postgres::open`], and makes nothing. Refused if there is no table.
+    /// As [`Postgres::open`], but creates nothing. Refused if there is no table.
     pub async fn open_existing(url: &Url) -> Result<Self, Error> {
         Self::open_or_make(url, false).await
     }
@@ -149,8 +145,8 @@ impl Postgres {
         read(&self.pool, doing, statement).await
     }
 
-    /// How many objects were changed. From the moment that the statement is sent until its answer, every
-    /// failure leaves it open whether it was applied, unless the server says so.
+    /// Returns how many objects were changed. Every failure between sending the statement and getting its answer leaves
+    /// open whether the statement was applied, unless the server says so.
     async fn change(&self, key: &Key, statement: String) -> Result<u64, Error> {
         let acquired = self.pool.acquire().await;
         let mut connection =
@@ -167,7 +163,7 @@ impl Postgres {
         Ok(changed)
     }
 
-    /// Says that the object has changed, if anybody could watch it. Waits for nothing.
+    /// Announces that the object has changed, if anybody could watch it. Does not wait.
     async fn announce(&self, key: &Key) {
         if let Some(announcer) = &self.announcer
             && let Some(channel) = self.table.channel_of(key)
@@ -271,7 +267,7 @@ fn read_error(doing: &str, error: sqlx::Error) -> Error {
     sql::read_error(doing, fate(&error), error)
 }
 
-/// What the database said about itself.
+/// What the database reports about itself.
 struct Database {
     name: String,
     schema: String,
@@ -279,8 +275,8 @@ struct Database {
     has_views: bool,
 }
 
-/// Finds the table, or makes it. Of many who make it at once, PostgreSQL refuses some although they
-/// said `IF NOT EXISTS`; whatever the reason was, the table being there is what counts.
+/// Finds the table, or creates it. Of several processes that create it at once, PostgreSQL refuses some in spite of
+/// `IF NOT EXISTS`. Whatever the error was, only the presence of the table counts.
 async fn prepare_table(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<Database, Error> {
     let mut refused = None;
     for _ in 0..LOOKS_MAX {
@@ -291,7 +287,7 @@ async fn prepare_table(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<Dat
             Ok(_) => {}
             Err(error @ Error::Unavailable { .. }) => return Err(error),
             Err(error) if refused.is_none() => refused = Some(error),
-            // Refused twice and still not there: nobody else is making it.
+            // Refused twice and still not there: nobody else is creating it.
             Err(error) => return Err(error),
         }
     }
@@ -350,15 +346,15 @@ async fn prepare_views(pool: &Pool<PgConnectOptions>, doing: &str, database: &Da
 
 /// Whether something between here and the server lends out its connections per transaction.
 ///
-/// A direct connection is served by one process from its beginning to its end, and by one that began
-/// with it. A pooler serves a new connection with a process that it has, or one that it starts when the
-/// first statement comes. To be fooled, it must start one for somebody else just while we connect, lend
-/// us that one, and the same ones over and over. The listener looks again now and then.
+/// A direct connection is served by one process from start to end, and that process started with the connection. A
+/// pooler serves a new connection with a process that it already has, or with one that it starts for the first
+/// statement. This check is fooled only if the pooler starts a process for somebody else just while we connect, lends
+/// us that one, and goes on lending us the same ones. The listener checks again from time to time.
 async fn is_pooled(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<bool, Error> {
     let asked = async {
         let mut old = pool.acquire().await?;
         let before = Backend::of(&mut *old).await?;
-        // The pool has no other idle connection: only one statement at a time was sent so far.
+        // The pool has no other idle connection: so far only one statement was sent at a time.
         let mut new = pool.acquire().await?;
         let after = Backend::of(&mut *old).await?;
         let served = Backend::of(&mut *new).await?;
@@ -369,7 +365,7 @@ async fn is_pooled(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<bool, E
             direct &= Backend::of(&mut *old).await?.process == before.process
                 && Backend::of(&mut *new).await?.process == served.process;
         }
-        // Nobody needs the second one.
+        // The second one is not needed.
         let new = new.close_now();
         old.finish(0);
         new.await;
@@ -431,8 +427,8 @@ pub(crate) fn parse(url: &Url) -> Result<(PgConnectOptions, bool), Error> {
             "check sslmode and port",
         )
     })?;
-    // Statements carry the values of objects, which are nobody's business in a log. PgBouncer refuses a
-    // connection that asks for extra_float_digits, and there are no floats here.
+    // Statements carry the values of objects, which must not get into a log. PgBouncer refuses a connection that asks
+    // for extra_float_digits, and there are no floats here.
     let options = options.disable_statement_logging().extra_float_digits(None);
     let is_said = std::env::var("PGSSLMODE").is_ok_and(|mode| !mode.is_empty());
     let is_socket = options.get_socket().is_some();
@@ -485,7 +481,7 @@ fn fate_of_answer(code: &str, severity: PgSeverity) -> Fate {
         }
         // Serialization, deadlock, lock not available, statement timeout, out of memory.
         "40001" | "40P01" | "55P03" | "57014" | "53200" => Fate::Busy,
-        // Says of itself that it does not know.
+        // `statement_completion_unknown`: the server itself does not know.
         "40003" => Fate::Lost,
         // The connection broke, the server stops, or something inside it or the pooler did: such an
         // answer can come after the commit.
@@ -496,7 +492,7 @@ fn fate_of_answer(code: &str, severity: PgSeverity) -> Fate {
             Fate::Lost
         }
         _ => match severity {
-            // The session ends, which rolls back what was not committed, but says no more.
+            // The session ends. That rolls back what was not committed, and says no more.
             PgSeverity::Fatal | PgSeverity::Panic => Fate::Lost,
             // An error ends the transaction.
             _ => Fate::Refused("see PostgreSQL's message, and its log"),
@@ -525,7 +521,7 @@ mod tests {
         for code in ["42501", "53100", "25006", "42P01", "22001", "54000"] {
             assert!(matches!(error(code), Fate::Refused(_)), "{code}");
         }
-        // Refused connections end their session, and are no less refused for it.
+        // A refused connection also ends its session, but it is still a refusal.
         for code in ["28P01", "28000", "3D000"] {
             let fate = fate_of_answer(code, PgSeverity::Fatal);
             assert!(matches!(fate, Fate::Refused(_)), "{code}");

@@ -1,8 +1,8 @@
 //! Files and folders that only their owner can use.
 //!
-//! A user who can read a store reads every payload, and one who can write it, or hold its locks, stops it or makes it say
-//! anything. So what is made here is for this user alone, whatever the umask; and what others could have tampered
-//! with is refused. What others can only read is used, with a warning: it may be that way on purpose.
+//! A user who can read a store can read every payload. One who can write to it, or hold its locks, can stop it or forge
+//! anything in it. So what is created here is for this user alone, whatever the umask, and what others could have
+//! tampered with is refused. What others can only read is accepted, with a warning: it may be that way on purpose.
 
 #[cfg(feature = "file")]
 use std::fs::DirBuilder;
@@ -15,23 +15,24 @@ use std::path::Path;
 
 use crate::Error;
 
-/// How many entries of an open folder are looked at, and how deep: namespaces, what they have, and that.
+/// How many entries of a folder that others can enter are checked, and how deep: namespaces, what is in them, and what
+/// is in that.
 const LOOKED_AT_MAX: usize = 1_000;
 const DEPTH_MAX: usize = 2;
 
-/// Makes a folder for this user alone.
+/// Creates a folder for this user alone.
 #[cfg(feature = "file")]
 pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(folder)
 }
 
-/// Makes a folder, and those above it that are missing, for this user alone.
+/// Creates a folder, and those above it that are missing, for this user alone.
 #[cfg(feature = "file")]
 pub(super) fn create_folders(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Makes a file for this user alone. Fails if there is something.
+/// Creates a file for this user alone. Fails if something is there already.
 pub(super) fn create_file(path: &Path) -> io::Result<fs::File> {
     OpenOptions::new()
         .write(true)
@@ -40,7 +41,7 @@ pub(super) fn create_file(path: &Path) -> io::Result<fs::File> {
         .open(path)
 }
 
-/// Takes from others what an older version has given them. For what is certainly the store's alone.
+/// Takes away the access that an older version gave to others. Only for what certainly belongs to the store alone.
 #[cfg(feature = "file")]
 pub(super) fn tighten(path: &Path) -> io::Result<()> {
     let mode = fs::metadata(path)?.permissions().mode();
@@ -68,7 +69,8 @@ pub(super) fn check(doing: &str, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// What others get at in a folder that is open to them, as folders usually are. What is made here is closed to them.
+/// What others can reach in a folder that they can enter, which is the usual mode. What is created here is closed to
+/// them.
 #[derive(Default)]
 struct Inside {
     is_readable: bool,
@@ -100,7 +102,7 @@ impl Inside {
     }
 }
 
-/// How others could get at it, if that is tolerable.
+/// How others can access it, if that is tolerable.
 fn judge(doing: &str, path: &Path, found: &Metadata) -> Result<Weakness, Error> {
     let user = rustix::process::geteuid().as_raw();
     let weakness = weakness(found, user);
@@ -131,7 +133,7 @@ enum Weakness {
     Readable,
     /// Others can write it.
     Writable,
-    /// It belongs to this user, who is not the present one.
+    /// It belongs to this user, who is not the current one.
     Owned(u32),
 }
 
@@ -139,8 +141,8 @@ fn weakness(found: &Metadata, user: u32) -> Weakness {
     of(found.uid(), found.mode(), user)
 }
 
-/// What root has made, root has given to those who can write it: a volume of a container belongs to root and is for
-/// the container's group.
+/// If root owns it, root has allowed the others to write to it: a container's volume belongs to root and is writable
+/// for the container's group.
 fn of(owner: u32, mode: u32, user: u32) -> Weakness {
     let is_roots = owner == 0 && user != 0;
     let writers = if is_roots { 0o002 } else { 0o022 };

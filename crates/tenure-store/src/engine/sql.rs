@@ -1,9 +1,8 @@
 //! What the SQL engines share.
 //!
-//! Objects are rows of one table, [`TABLE`]. Every operation is one statement in its own transaction, so
-//! the database's row locks are the whole of the compare-and-swap. A version is a random number that the
-//! writer makes, so it does not come back after a delete. An engine says how its database reads and writes
-//! [`Rows`]; that makes it a [`Store`].
+//! Objects are rows of one table, [`TABLE`]. Every operation is one statement in its own transaction, so the database's
+//! row locks are all that the compare-and-swap needs. A version is a random number that the writer makes, so it does
+//! not come back after a delete. An engine implements [`Rows`] for its database; that makes it a [`Store`].
 
 mod fate;
 mod pool;
@@ -32,8 +31,8 @@ pub(super) trait Rows: Send + Sync + std::fmt::Debug + 'static {
         known: i64,
     ) -> impl Future<Output = Result<Option<Found>, Error>> + Send;
 
-    /// Writes the row if it has the version `expected`, or if there is none and none is expected. Says how many rows that
-    /// changed.
+    /// Writes the row if it has the version `expected`, or if there is none and none is expected. Returns how many rows
+    /// were changed.
     fn write(
         &self,
         key: &Key,
@@ -117,14 +116,14 @@ impl<R: Rows> Store for R {
     }
 }
 
-/// The views could not be made. They are for people who look at the database, and nothing else needs them.
+/// Logs that the views could not be made. They are for people who look at the database, and nothing else needs them.
 pub(super) fn without_views(error: &dyn std::error::Error) {
     let cause = error.source().map(ToString::to_string);
     tracing::info!(%error, cause, "continuing without the views tenure_leaders, tenure_nodes and tenure_daemons");
 }
 
-/// Whether TLS is required though the URL does not say so: the server is elsewhere, and passwords and payloads would
-/// cross the network in the clear if it, or somebody on the way, says that it has no TLS.
+/// Whether TLS is required even if the URL does not say so. It is if the server is on another host: passwords and
+/// payloads would cross the network in the clear if the server, or somebody in between, claimed that it has no TLS.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) fn requires_tls(url: &url::Url, host: &str, is_socket: bool) -> bool {
     let is_said = url
@@ -138,7 +137,7 @@ pub(super) fn requires_tls(url: &url::Url, host: &str, is_socket: bool) -> bool 
     !is_said && !is_socket && !host.starts_with('/') && !is_loopback
 }
 
-/// The text is not repeated: it may hold a password.
+/// Parses a URL. Errors do not repeat the text: it may hold a password.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) fn parse_url(url: &str) -> Result<url::Url, Error> {
     url::Url::parse(url).map_err(|error| {
@@ -149,8 +148,7 @@ pub(super) fn parse_url(url: &str) -> Result<url::Url, Error> {
     })
 }
 
-/// A parameter that nobody knows is a mistake in the URL, and its value may be a secret: sqlx would
-/// log it.
+/// Refuses unknown parameters. They are a mistake in the URL, and a value may be a secret, which sqlx would log.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) fn check_parameters(url: &url::Url, known: &[&str]) -> Result<(), Error> {
     let unknown = url
@@ -183,7 +181,7 @@ fn version_number(version: &Version) -> Option<i64> {
     version.tag().parse().ok()
 }
 
-/// The database's clock may be set, and be another one after a failover: what it says is for people.
+/// The database's clock may be set, and be another one after a failover: its age is only for display.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) fn to_object(value: impl Into<Bytes>, version: i64, age_microseconds: i64) -> Object {
     let age = u64::try_from(age_microseconds).unwrap_or(0);
@@ -195,7 +193,7 @@ pub(super) fn to_object(value: impl Into<Bytes>, version: i64, age_microseconds:
     }
 }
 
-/// A row that was found. Without an object if its value was not wanted, since its version is known.
+/// A row that was found. It has no object if the caller already knows the version.
 pub(super) struct Found(pub(super) Option<Object>);
 
 /// The keys of a listing: all that are more than `above` and less than `below`, in byte order.
@@ -211,7 +209,7 @@ impl<'a> Range<'a> {
         let below = match prefix.as_str().strip_suffix('/') {
             // The next character after the slash.
             Some(segments) => format!("{segments}0"),
-            // Comes after every character that a key may have.
+            // This comes after every character that a key may have.
             None => "~".to_owned(),
         };
         Self { above, below }

@@ -7,27 +7,26 @@
 //! memory that all processes share, which a network file system does not have: there the store is
 //! refused.
 //!
-//! A change is one statement. Within a process those that wait are committed together, up to 64 in one
-//! transaction with one flush, and each has its own outcome; between processes
-//! writers wait for each other for 8 seconds, after which the store is unavailable and nothing was
-//! written. An input/output error at the commit leaves it open whether a write was applied: its frames
-//! may be in the log although they were not flushed.
+//! A change is one statement. Within a process, changes that wait are committed together, up to 64 in one transaction
+//! with one flush, and each has its own outcome; between processes writers wait for each other for 8 seconds, after
+//! which the store is unavailable and nothing was written. An input/output error at the commit leaves it open whether a
+//! write was applied: its frames may be in the log although they were not flushed.
 //!
 //! # Clock
 //!
-//! The column `written` has what the clock of this host that cannot be set showed when a write was begun,
-//! the id of the host's start, and the version that was written: a version of Tenure that does not know
-//! the column leaves an old version there, which counts for nothing. `modified_at` is for people.
+//! The column `written` has three things: what the clock of this host that cannot be set showed when the write was
+//! begun, the id of the host's start, and the object's version. An older Tenure that does not know the column leaves an
+//! old object version there, and such an entry is ignored. `modified_at` is for people.
 //!
 //! # The file
 //!
 //! If the file, its write-ahead log or the log's index is replaced or deleted while it is open, every request ends as
-//! [`Error::Gone`]: it is another store then, or none. SQLite deletes the latter two itself when nobody has the file
-//! open, so one connection stays open for as long as the store is.
+//! [`Error::Gone`]: it is another store then, or none. SQLite deletes the log and its index itself when nobody has the
+//! file open, so one connection stays open for as long as the store.
 //!
-//! The latter two go by name: under a second name, which a hard link or a mount of the file alone gives it, SQLite would
-//! have a second log, and there would be two stores in one file. Such a file is refused, also if it gets its second name
-//! while it is open.
+//! The log and its index are found by name. Under a second name, given by a hard link or a mount of the file alone,
+//! SQLite would use a second log, and there would be two stores in one file. Such a file is refused, even if it gets
+//! its second name while it is open.
 //!
 //! There are no hints: callers poll.
 
@@ -51,11 +50,11 @@ use crate::error::Cause;
 use crate::{Capabilities, Description, Error, Key, Object};
 use writer::{Kind, Writer};
 
-/// How long a writer waits for those of other processes. Shorter than a statement may take, so that the
-/// wait ends with an answer.
+/// How long a writer waits for writers of other processes. Shorter than a statement may take, so that the wait ends
+/// with an answer.
 const BUSY_WITHIN: Duration = Duration::from_secs(8);
 
-/// Each has a thread.
+/// Each reader has a thread.
 const READERS_MAX: usize = 4;
 
 /// Small columns first: SQLite reads a row from its beginning.
@@ -79,7 +78,7 @@ const VIEWS_OUTDATED: &str = "SELECT EXISTS (SELECT 1 FROM pragma_table_info('te
 const DROP_VIEWS: &str = "DROP VIEW IF EXISTS tenure_leaders; DROP VIEW IF EXISTS tenure_nodes; \
      DROP VIEW IF EXISTS tenure_daemons";
 
-/// The time is read when the statement runs, which is after it has waited for other writers.
+/// Read when the statement runs, which is after it has waited for other writers.
 macro_rules! now {
     () => {
         "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)"
@@ -92,7 +91,7 @@ const GET: &str = concat!(
     " - modified_at, CASE WHEN version <> ? THEN value END, written FROM tenure_objects WHERE key = ?"
 );
 
-/// The same of a table without the column.
+/// The same for a table without the column.
 const GET_OLDER: &str = concat!(
     "SELECT version, ",
     now!(),
@@ -120,15 +119,15 @@ const LIST: &str = "SELECT key, version FROM tenure_objects WHERE key > ? AND ke
 #[derive(Debug)]
 pub struct Sqlite {
     readers: Pool<SqliteConnectOptions>,
-    /// One connection, for all that this process writes: fairer and faster than SQLite's own waiting.
+    /// One connection, for all writes of this process: fairer and faster than SQLite's own waiting.
     writer: Writer,
     path: PathBuf,
     clock: Option<Clock>,
     identity: Arc<Identity>,
-    /// Keeps the write-ahead log where it is. Never used, and in a lock because it could not be shared otherwise.
+    /// Keeps SQLite from deleting the write-ahead log. Never used; the mutex only makes it shareable.
     _open: Mutex<SqliteConnection>,
-    /// Whether the table has the column `written`: one of an older version has not, until it is opened to
-    /// be written to.
+    /// Whether the table has the column `written`. A table made by an older version lacks it until it is opened for
+    /// writing.
     has_written: bool,
 }
 
@@ -149,8 +148,8 @@ pub fn connect_options(path: impl AsRef<Path>) -> Result<(SqliteConnectOptions, 
 impl Dial for SqliteConnectOptions {
     type Connection = SqliteConnection;
 
-    /// Of many who open a new database at once, all but one are told that it is busy when they switch it
-    /// to write-ahead mode, without the wait that SQLite otherwise grants.
+    /// When many open a new database at once, all but one get `busy` when they switch it to write-ahead mode, without
+    /// the wait that SQLite otherwise grants.
     async fn dial(&self) -> Result<SqliteConnection, sqlx::Error> {
         loop {
             match self.connect().await {
@@ -166,19 +165,18 @@ impl Dial for SqliteConnectOptions {
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
 
 impl Sqlite {
-    /// Opens the database at `path`, and makes it, with its table and views, if there is none. Its folder must
-    /// exist.
+    /// Opens the database at `path`, and creates it, with its table and views, if it is missing. Its folder must exist.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_or_make(path.as_ref(), true).await
     }
 
-    /// Opens the database at `path`, and makes nothing. Refused if there is no store.
+    /// Opens the database at `path`, and creates nothing. Refused if there is no store.
     pub async fn open_existing(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_or_make(path.as_ref(), false).await
     }
 
     async fn open_or_make(path: &Path, makes: bool) -> Result<Self, Error> {
-        // Absolute, so that SQLite does not take `:memory:` or `file:…` for more than a file's name.
+        // Absolute, so that SQLite takes `:memory:` and `file:…` for nothing but a file's name.
         let path = std::path::absolute(path)
             .map_err(|error| Error::invalid(error.to_string(), "use sqlite:PATH"))?;
         let doing = format!("opening sqlite:{}", path.display());
@@ -186,7 +184,7 @@ impl Sqlite {
             use std::io::ErrorKind::{NotADirectory, NotFound};
             match std::fs::metadata(&path) {
                 Ok(found) if found.is_file() => {}
-                // That it cannot be looked at does not mean that there is none.
+                // An error does not mean that there is none.
                 Err(error) if !matches!(error.kind(), NotFound | NotADirectory) => {
                     let hint = "give the user of this process read and write access to the file and its folder";
                     return Err(Error::refused(doing, hint, error));
@@ -197,7 +195,7 @@ impl Sqlite {
         refuse_network(&path)?;
         refuse_log_without_database(&doing, &path)?;
         make_private(&path)?;
-        // Before SQLite makes a log for this name.
+        // Checked before SQLite creates a log for this name.
         refuse_other_names(&doing, &path)?;
         let options = SqliteConnectOptions::new()
             .filename(&path)
@@ -218,8 +216,8 @@ impl Sqlite {
             Look::Older => false,
             Look::Present => true,
         };
-        // One that older versions made may have no write-ahead log as long as nobody writes to it. SQLite keeps it where
-        // links lead to.
+        // A database of an older version may have no write-ahead log until somebody writes to it. SQLite puts the log
+        // beside the file that links lead to.
         let target = path.canonicalize();
         let target = target.map_err(|error| Error::unavailable(&doing, error))?;
         let beside = ["-wal", "-shm"].map(|suffix| {
@@ -231,7 +229,7 @@ impl Sqlite {
         let identity = Identity::of([path.clone()].into_iter().chain(beside));
         let identity = identity.map_err(|error| Error::unavailable(&doing, error))?;
         let identity = Arc::new(identity.with_one_name());
-        // From here on a file that is not there is not made again: that would be another store.
+        // From here on a missing file is not created again: that would be another store.
         Ok(Self {
             readers: Pool::new(options.clone(), READERS_MAX),
             writer: Writer::new(Pool::new(options, 1), path.clone(), identity.clone()),
@@ -247,8 +245,8 @@ impl Sqlite {
         format!("sqlite:{}", self.path.display())
     }
 
-    /// What was read counts only if the file was still there afterwards: a connection that was made for
-    /// it may have opened another one.
+    /// What was read counts only if the file was still there afterwards: a connection opened for this read may have
+    /// opened another file.
     async fn read(&self, doing: String, query: Query) -> Result<Vec<SqliteRow>, Error> {
         let read = async {
             let mut connection = self.readers.acquire().await?;
@@ -295,8 +293,8 @@ fn read_error(path: &Path, doing: String, fate: Fate, cause: Cause) -> Error {
     }
 }
 
-/// Makes what is missing, if it is to be made, and says what is there. The connection has read from the database, so all
-/// of its files are open.
+/// Creates what is missing, if `makes`, and returns what is there. The connection has read from the database, so all of
+/// its files are open.
 async fn prepare(
     options: &SqliteConnectOptions,
     makes: bool,
@@ -314,7 +312,7 @@ async fn prepare(
         Look::Older => answered(sqlx::raw_sql(ADD_WRITTEN).execute(&mut connection)).await,
         _ => Ok(Default::default()),
     };
-    // Of several who add it at once, all but one are told that it is there.
+    // When several add it at once, all but one are told that it exists.
     let found = look(&mut connection).await?;
     if found != Look::Present {
         added?;
@@ -325,7 +323,8 @@ async fn prepare(
     Ok((connection, found))
 }
 
-/// Those of an older version are made anew. They are for people: nothing depends on a moment without.
+/// Makes the views, and replaces those of an older version. They are for people: nothing breaks if they are missing for
+/// a moment.
 async fn prepare_views(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let outdated = sqlx::raw_sql(VIEWS_OUTDATED).fetch_one(&mut *connection);
     if answered(outdated).await?.try_get(0)? {
@@ -433,16 +432,16 @@ async fn look(connection: &mut SqliteConnection) -> Result<Look, sqlx::Error> {
     })
 }
 
-/// What the column `written` says of a write of `version` that is begun now; nothing where this host has no clock to go by.
-/// For those who write an object in a transaction of their own.
+/// The value of the column `written` for a write of `version` that begins now; `None` if this host has no such clock.
+/// For programs that write an object in their own transaction.
 #[must_use]
 pub fn written_now(version: i64) -> Option<String> {
     let reading = Clock::start().and_then(Clock::read);
     reading.map(|reading| write_written(reading, version))
 }
 
-/// How long ago the write of `version` was begun, by the column `written`. For those who read an object in a transaction of
-/// their own.
+/// How long ago the write of `version` was begun, by the column `written`. For programs that read an object in their
+/// own transaction.
 #[must_use]
 pub fn age(written: &str, version: i64) -> Option<Duration> {
     Clock::start()?.age(read_written(written, version))
@@ -454,7 +453,7 @@ fn write_written(reading: Reading, version: i64) -> String {
     format!("{version} {boot:032x} {nanoseconds}")
 }
 
-/// `None` if it is about another version, or was written by hand.
+/// `None` if it is about another version, or was not written by Tenure.
 fn read_written(text: &str, version: i64) -> Option<Reading> {
     let mut fields = text.split(' ');
     let of: i64 = fields.next()?.parse().ok()?;
@@ -471,8 +470,8 @@ fn fate(error: &sqlx::Error) -> Fate {
     }
 }
 
-/// The same of a statement that writes nothing: whatever went wrong, nothing is unknown. `SQLITE_IOERR` is about a file
-/// here, and not about a server that might not run.
+/// As above, for a statement that writes nothing: whatever went wrong, nothing is unknown. `SQLITE_IOERR` is about a
+/// file here, not about a server that may be down.
 fn fate_of_read(error: &sqlx::Error) -> Fate {
     let answer = error.as_database_error();
     let code: Option<u32> = answer.and_then(|answer| answer.code()?.parse().ok());
@@ -517,24 +516,24 @@ fn fate_of_answer(code: u32) -> Fate {
     }
 }
 
-/// Makes the file for this user alone, if there is none: SQLite would leave it to the umask. The files beside it get
-/// the same mode from SQLite. One that others could have changed is refused.
+/// Creates the file for this user alone, if it is missing: SQLite would follow the umask. SQLite gives the files beside
+/// it the same mode. A file that others could have changed is refused.
 fn make_private(path: &Path) -> Result<(), Error> {
     match private::create_file(path) {
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-        // SQLite says it better.
+        // SQLite's own error is clearer.
         Err(_) => return Ok(()),
     }
     private::check(&format!("opening sqlite:{}", path.display()), path)
 }
 
-/// Refuses a write-ahead log whose database is gone: moved away for a moment, say, with what was committed last in the log.
-/// SQLite would take the log for a leftover of the new database and empty it. Before a file is made: an empty database with a
-/// log that is not has never been one.
+/// Refuses a write-ahead log whose database is gone: it may have been moved away for a moment, while the log has the
+/// last commits. SQLite would take the log for a leftover and empty it. Checked before a file is created. An empty
+/// database beside a log that is not empty counts as gone too.
 fn refuse_log_without_database(doing: &str, path: &Path) -> Result<(), Error> {
     let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
-    // Where links lead to, SQLite keeps its log; to nowhere, they lead to no log either.
+    // SQLite keeps the log beside the file that links lead to. If they lead to nothing, there is no log.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut log = target.clone().into_os_string();
     log.push("-wal");
@@ -552,8 +551,7 @@ fn refuse_log_without_database(doing: &str, path: &Path) -> Result<(), Error> {
     ))
 }
 
-/// Refuses a file whose folder is on a network file system. A folder that cannot be asked about is
-/// SQLite's to complain of.
+/// Refuses a file whose folder is on a network file system. If the folder cannot be checked, SQLite reports the error.
 fn refuse_network(path: &Path) -> Result<(), Error> {
     let folder = path.parent().unwrap_or(path);
     match network_file_system(folder) {
@@ -580,7 +578,7 @@ fn network_file_system(_folder: &Path) -> Option<&'static str> {
     None
 }
 
-/// By the numbers of `statfs(2)`. FUSE is not among them: most of what is mounted by it is local.
+/// By the numbers of `statfs(2)`. FUSE is not among them: most FUSE mounts are local.
 #[cfg(target_os = "linux")]
 const NETWORK_FILE_SYSTEMS: &[(u32, &str)] = &[
     (0x6969, "NFS"),
@@ -643,8 +641,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn the_file_systems_of_this_host_are_told_apart() {
-        // No network file system can be mounted in a test; that the number is read at all is seen
-        // from one that every Linux has.
+        // No network file system can be mounted in a test. One that every Linux has shows that the number is read at
+        // all.
         assert_eq!(rustix::fs::statfs("/proc").unwrap().f_type, 0x9fa0);
         assert_eq!(network_file_system(Path::new("/proc")), None);
         assert_eq!(network_file_system(Path::new("/no/such/folder")), None);

@@ -1,7 +1,7 @@
 //! The failures of real storage, in a test, from a seed.
 //!
-//! For Tenure's own tests and for yours: put it around a [`Memory`](crate::engine::memory::Memory) and
-//! see whether your leader survives. Everything is off until it is asked for.
+//! For Tenure's own tests and for yours. Put it around a [`Memory`](crate::engine::memory::Memory) and see whether your
+//! leader survives. All faults are off by default.
 //!
 //! | fault | what the caller sees | what it models |
 //! | --- | --- | --- |
@@ -9,23 +9,23 @@
 //! | refusal | `Unavailable` | connection refused, 503, too many connections |
 //! | lost answer | `Unknown`, applied | the connection breaks, or the server restarts, after the commit |
 //! | lost request | `Unknown`, not applied | the same, before the commit |
-//! | late request | `Unknown`, sent later | a proxy or a socket buffer that delivers after the caller gave up |
+//! | late request | `Unknown`, sent later | a proxy or a socket buffer that delivers after the caller has stopped waiting |
 //! | duplicate | the first answer | a network or proxy that delivers a request twice |
 //! | retry | the second answer | an HTTP library that repeats what was applied: a false `Conflict` |
 //! | young | an age that is too small, or none | a host that has started anew |
 //! | clock ahead | a shown age that is too large | a server's clock that was set, or several clocks |
-//! | lost, doubled, late hint | | a notification channel that reconnects |
+//! | lost, duplicate, late hint | | a notification channel that reconnects |
 //! | outage | see [`Outage`] | a server that is down, or cut off, or hangs |
 //!
-//! Faults stay inside the contract of [`Store`]: nothing is read that was not written, no read is out of
-//! date, no [`Object::age`] is too large, though [`Object::shown_age`] may be, and what ends as `Conflict` or `Unavailable` was not applied. The one
-//! exception is what is sent twice, which is there because real clients and networks do it: the `Conflict`
-//! of a retry may be with the caller's own write, and the second create or delete may undo what someone
-//! else did between the two. A read whose answer is lost is `Unavailable`.
+//! Faults stay inside the contract of [`Store`]: no read shows what was not written, no read is out of date, no
+//! [`Object::age`] is too large (though [`Object::shown_age`] may be), and what ends as `Conflict` or `Unavailable` was
+//! not applied. The one exception is a request that is sent twice, because real clients and networks do that: the
+//! `Conflict` of a retry may be with the caller's own write, and the second create or delete may undo what someone else
+//! did between the two. A read whose answer is lost is `Unavailable`.
 //!
-//! All chance comes from the seed. The same seed and the same sequence of calls give the same faults, and
-//! each request draws the same number of times whatever the probabilities, so that changing one does not
-//! reshuffle the others. Hints draw from a sequence of their own per watch.
+//! All chance comes from the seed. The same seed and the same sequence of calls give the same faults, and each request
+//! draws the same number of times whatever the probabilities are, so that changing one does not reshuffle the others.
+//! Each watch draws its hints from its own sequence.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -83,8 +83,8 @@ struct Shared {
     clock_ahead: Mutex<Duration>,
     /// Counts the calls of [`Faulty::release`].
     releases: AtomicU64,
-    /// Told when one of the two has changed. It wakes in the order of waiting, so that one seed is one run; a
-    /// watch channel would wake in any.
+    /// Notified when the outage or the releases change. It wakes waiters in order, so that one seed gives one run; a
+    /// watch channel would wake them in any order.
     changed: Notify,
     /// How many late requests are not yet answered.
     late: watch::Sender<usize>,
@@ -115,9 +115,9 @@ impl Faulty {
         Ok(())
     }
 
-    /// Does this to the next request of `operation` on `subject`, a [`Key`] or for a listing a
-    /// [`Prefix`]; a second script for the same applies to the request after that. Scripts go before
-    /// chance, an outage before both.
+    /// Does this to the next request of `operation` on `subject`, a [`Key`] or for a listing a [`Prefix`]; a second
+    /// script for the same applies to the request after that. A script takes precedence over chance, and an outage over
+    /// both.
     pub fn script(
         &self,
         operation: Operation,
@@ -142,20 +142,20 @@ impl Faulty {
         self.shared.changed.notify_waiters();
     }
 
-    /// Sets the clock that [`Object::shown_age`] is taken from ahead by this much of where it was when
-    /// everything was written.
+    /// Moves the clock behind [`Object::shown_age`] ahead by this much, compared with what it was when everything was
+    /// written.
     pub fn set_clock_ahead(&self, by: Duration) {
         let ahead = self.shared.clock_ahead.lock();
         *ahead.unwrap_or_else(PoisonError::into_inner) = by;
     }
 
-    /// Lets every request go on that hangs by [`Fault::Hang`].
+    /// Lets all requests continue that hang because of [`Fault::Hang`].
     pub fn release(&self) {
         self.shared.releases.fetch_add(1, Ordering::Relaxed);
         self.shared.changed.notify_waiters();
     }
 
-    /// Resolves when no late request is on its way any more.
+    /// Resolves once no late request is on its way.
     pub async fn settled(&self) {
         let mut late = self.shared.late.subscribe();
         let settled = late.wait_for(|&late| late == 0).await;
@@ -168,7 +168,7 @@ impl Faulty {
         self.shared.fates().injected.clone()
     }
 
-    /// Everything that happens to a request before the store acts.
+    /// Does everything that happens to a request before the store acts.
     async fn admit(&self, operation: Operation, subject: &str) -> Result<Fate, Error> {
         let shared = &*self.shared;
         let mut fate = shared.fates().request(operation, subject);
@@ -233,7 +233,8 @@ impl Faulty {
             }
             Some(Fault::Duplicate) => {
                 let first = send().await;
-                // What failed may be possible a moment later, and then the caller was told a lie.
+                // Only a success is sent twice: a request that failed could succeed a moment later, although the caller
+                // was told that it was not applied.
                 if first.is_ok() {
                     drop(send().await);
                 }
@@ -249,8 +250,7 @@ impl Faulty {
         answer
     }
 
-    /// Makes an object look younger than it is, if that is its fate, and older to people if the clock is
-    /// ahead.
+    /// Makes an object look younger than it is if its fate says so, and its shown age larger if the clock is ahead.
     fn rejuvenate(&self, object: &mut Object, fate: &Fate) {
         let ahead = self.shared.clock_ahead.lock();
         let ahead = *ahead.unwrap_or_else(PoisonError::into_inner);
@@ -262,7 +262,7 @@ impl Faulty {
     }
 }
 
-/// A request that is made but not sent before it is awaited.
+/// A request that is not sent until it is awaited.
 type Sent<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
 /// A late request on its way.
@@ -281,7 +281,7 @@ impl Drop for Late {
     }
 }
 
-/// A sleep of no time would still wait for the timer's next tick.
+/// A sleep of zero would still wait for the timer's next tick.
 async fn pause(duration: Duration) {
     if !duration.is_zero() {
         sleep(duration).await;
@@ -289,7 +289,7 @@ async fn pause(duration: Duration) {
 }
 
 impl Shared {
-    /// Every change of the state is one step that cannot panic half way.
+    /// Each change of the state is one step that cannot panic half way, so a poisoned lock is still consistent.
     fn fates(&self) -> MutexGuard<'_, Fates> {
         self.fates.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -315,7 +315,7 @@ impl Shared {
     async fn wait_until(&self, is_so: impl Fn() -> bool) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Registered before the look, so that no change falls in between.
+            // Registered before the check, so that no change is missed in between.
             changed.as_mut().enable();
             if is_so() {
                 return;
@@ -332,8 +332,8 @@ impl Shared {
         self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes hints on until either end is gone. A late hint holds up those behind it, as one connection
-    /// does; meanwhile the inner watch folds what it cannot keep.
+    /// Passes hints on until either end is gone. A late hint holds up those behind it, as on a real connection;
+    /// meanwhile the inner watch merges what it cannot keep.
     async fn forward(self: Arc<Self>, mut hints: Watch, sender: WatchSender, mut chance: Chance) {
         loop {
             let hint = tokio::select! {
@@ -390,7 +390,7 @@ impl Store for Faulty {
     }
 
     async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
-        // No network is needed to see this, so none may lose it.
+        // This check needs no network, so no fault may hide it.
         check_value(key, &value)?;
         let send = || -> Sent<Version> {
             let (inner, key) = (self.inner.clone(), key.clone());
@@ -423,7 +423,7 @@ impl Store for Faulty {
         Some(watch)
     }
 
-    /// Not passed on: files would meet none of the faults.
+    /// Not passed on: no fault would reach the files.
     fn append_folder(&self, _: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         None
     }

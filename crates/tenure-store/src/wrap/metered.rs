@@ -1,9 +1,8 @@
 //! Numbers about a store: how many requests, how they ended, how long they took.
 //!
-//! Every request ends in exactly one [`Outcome`], the dropped ones too, so the counts add up. Counting
-//! is a handful of relaxed atomic additions: nothing waits, nothing allocates. A [`Snapshot`] that is
-//! taken while requests end may hold one of them in the counts and not yet in the total time; what has
-//! ended before is always whole.
+//! Every request ends in exactly one [`Outcome`], dropped ones too, so the counts add up. Counting is a handful of
+//! relaxed atomic additions: nothing waits, nothing allocates. A [`Snapshot`] taken while requests end may have one of
+//! them in the counts and not yet in the total time; requests that ended before are always complete.
 //!
 //! There is no global registry: the owner of the [`Meter`] publishes it.
 
@@ -68,13 +67,13 @@ struct Cell {
 }
 
 impl Metered {
-    /// With a meter of its own.
+    /// Uses its own meter.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self::with_meter(inner, Arc::default())
     }
 
-    /// With a meter that others may count on too.
+    /// Uses a meter that other stores may share.
     #[must_use]
     pub fn with_meter(inner: Arc<dyn Store>, meter: Arc<Meter>) -> Self {
         Self { inner, meter }
@@ -180,7 +179,7 @@ impl Drop for Request<'_> {
     }
 }
 
-/// The bucket of a latency: bounds double, so its place is the place of the highest bit.
+/// The bucket of a latency: bounds double, so the highest bit gives its index.
 fn bucket(nanoseconds: u64) -> usize {
     let steps = nanoseconds.saturating_sub(1) / FIRST_BOUND_NANOSECONDS;
     ((u64::BITS - steps.leading_zeros()) as usize).min(BOUNDS)
@@ -243,7 +242,7 @@ impl Store for Metered {
         self.inner.watch(prefix)
     }
 
-    /// Passed on: what is done with files is no request, and is not counted.
+    /// Passed on: file operations are not requests, and are not counted.
     fn append_folder(&self, prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         self.inner.append_folder(prefix)
     }

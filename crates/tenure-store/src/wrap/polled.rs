@@ -11,14 +11,14 @@ use crate::{
     Version, Watch,
 };
 
-/// Around a store whose hints are not asked for: nothing listens, nothing is watched.
+/// Hides a store's hints: nothing listens, nothing is watched.
 #[derive(Debug)]
 pub struct Polled {
     inner: Arc<dyn Store>,
 }
 
 impl Polled {
-    /// Everything but the hints is passed on.
+    /// Passes everything on but the hints.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self { inner }

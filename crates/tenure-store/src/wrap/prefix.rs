@@ -1,8 +1,8 @@
-//! A store inside a store: every key under a prefix, and nothing else in sight.
+//! A store inside a store: every key under a prefix, and nothing else visible.
 //!
 //! Callers name keys without the prefix and never see it: not in listings, not in hints, not in the
-//! `key` of an error. Two prefixes of which neither is the beginning of the other are two separate
-//! stores. What the prefix takes is missing from the length of the keys.
+//! `key` of an error. Two prefixes make two separate stores, unless one is the beginning of the
+//! other. Keys can only be as long as the prefix leaves room for.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ impl Prefixed {
     }
 }
 
-/// The error as the caller of the outer store understands it: about the key that it named.
+/// The error for the caller of the outer store, with the key as the caller named it.
 fn about(key: &Key) -> impl FnOnce(Error) -> Error {
     let key = key.clone();
     |error| match error {
@@ -130,7 +130,7 @@ impl Store for Prefixed {
     }
 
     fn watch(&self, prefix: &Prefix) -> Option<Watch> {
-        // Nothing can lie under a prefix that is too long, so there is nothing to tell.
+        // Nothing can lie under a prefix that is too long, so there are no hints.
         let prefix = self.inside_prefix(prefix).ok()?;
         Some(self.inner.watch(&prefix)?.strip(&self.prefix))
     }

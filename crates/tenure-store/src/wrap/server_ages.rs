@@ -1,17 +1,16 @@
-//! Ages by the clock of a server, for those who ask for them by `?age=server-clock`.
+//! Ages by the clock of a server, for URLs that ask for them with `?age=server-clock`.
 //!
-//! Without an age a process that has just started waits a whole ttl before it may replace a dead leader.
-//! A database or an object store could tell it how old a session is, but only by a clock that can be
-//! set, and that may be several: each gateway of a bucket and each proxy before it has its own, and after
-//! a failover another database answers. If such a clock is ahead by more than a session's margin (a
-//! tenth of its ttl), a leader that is alive looks dead and **two processes lead at once**. Ask for these
-//! ages only where one server with one disciplined clock answers, and where a ttl of waiting is worse.
+//! Without an age a process that has just started waits a whole ttl before it may replace a dead leader. A database or
+//! an object store could tell it how old a session is, but only by a clock that can be set, and that may in fact be
+//! several clocks: each gateway of a bucket and each proxy in front of it has its own, and after a failover another
+//! database answers. If such a clock is ahead by more than a session's margin (a tenth of its ttl), a leader that is
+//! alive looks dead and **two processes lead at once**. Ask for these ages only where one server with one disciplined
+//! clock answers, and where a ttl of waiting is worse.
 //!
-//! They are tested against our own writes. Before an age is told, something that this store wrote itself
-//! must have been read back within [`TESTED_FOR`], and must not have looked older than it can be. If it
-//! ever does, no age is told any more until the store is opened again, and an error is logged. This
-//! notices a proxy that sends dates of its own and a clock that was set forward. It cannot notice a clock
-//! that was wrong only when somebody else wrote.
+//! They are tested against our own writes. An age is reported only if something that this store wrote was read back
+//! within [`TESTED_FOR`], and did not look older than it can be. If it ever does, no age is reported until the store is
+//! opened again, and an error is logged. This detects a proxy that sends its own dates, and a clock that was set
+//! forward. It cannot detect a clock that was wrong only when somebody else wrote.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,11 +25,10 @@ use crate::{
     Watch,
 };
 
-/// For how long a test counts.
+/// How long a test stays valid.
 const TESTED_FOR: Duration = Duration::from_secs(1);
 
-/// Tells [`Object::shown_age`] as [`Object::age`], as long as it is not found out to be wrong. See the
-/// module for the risk.
+/// Reports [`Object::shown_age`] as [`Object::age`], until it is found to be wrong. See the module for the risk.
 #[derive(Debug)]
 pub struct ServerAges {
     inner: Arc<dyn Store>,
@@ -38,12 +36,12 @@ pub struct ServerAges {
     own: Mutex<Own>,
 }
 
-/// What this store can be tested by.
+/// What this store can test the clock with.
 #[derive(Debug, Default)]
 struct Own {
     /// The last write that is known to be done, and a moment before it was sent.
     written: Option<(Key, Version, Instant)>,
-    /// When it was last found not to look too old.
+    /// When our own write last passed the test.
     tested: Option<Instant>,
 }
 
@@ -58,7 +56,7 @@ impl ServerAges {
         }
     }
 
-    /// Every change is one step that cannot panic half way.
+    /// Each change is one step that cannot panic half way, so a poisoned lock is still consistent.
     fn own(&self) -> MutexGuard<'_, Own> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,7 +80,7 @@ impl ServerAges {
         tested.is_some_and(|tested| tested.elapsed() < TESTED_FOR)
     }
 
-    /// Reads what was last written here, which nothing else may have read back for a while.
+    /// Reads back our last write, since no other request may have read it for a while.
     async fn read_back(&self) -> bool {
         let Some((key, _, _)) = self.own().written.clone() else {
             return false;
@@ -167,7 +165,7 @@ impl Store for ServerAges {
         self.inner.watch(prefix)
     }
 
-    /// Not passed on: no engine with files has ages of a server.
+    /// Not passed on: no engine with files gets ages from a server.
     fn append_folder(&self, _: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         None
     }
@@ -185,7 +183,7 @@ mod tests {
         Key::new(name).unwrap()
     }
 
-    /// A store whose server's clock can be set.
+    /// A store with a server's clock that the test can set.
     fn asked() -> (Arc<Faulty>, ServerAges) {
         let faulty = Faulty::new(Arc::new(Memory::new()), Faults::default(), 1).unwrap();
         let faulty = Arc::new(faulty);

@@ -1,8 +1,8 @@
 //! A cost ceiling: object stores bill per request, and a loop gone wrong should cost minutes, not money.
 //!
-//! **Per minute.** Reads and writes each have a token bucket. A request over the rate waits its turn;
-//! turns are first come, first served, and nobody is overtaken. In any minute at most the rate plus the
-//! [burst](Config::burst) is sent. Dropping a request that waits costs nothing and holds up nobody.
+//! **Per minute.** Reads and writes each have a token bucket. A request over the rate waits its turn; first come, first
+//! served. In any minute at most the rate plus the [burst](Config::burst) is sent. Dropping a request that waits costs
+//! nothing and holds up nobody.
 //!
 //! **Per day.** Writes have a budget. When it is used up, `put` and `delete` are refused at once, with a
 //! hint that says when it resets; nothing is written, and reads go on. A day begins with the first write
@@ -11,17 +11,17 @@
 //! fall into one calendar day. Where the monotonic clock stops while the machine is suspended, the day
 //! becomes longer, never shorter.
 //!
-//! **Reserve.** A part of the day's budget is for a session's own writes: so many that its heartbeats last to the end of the
-//! day. Nothing else is sent from it. A session's requests never wait for a turn either; they are counted, so
-//! that others wait longer. When the rest of the budget runs low, that is, when less than a fifth of it is left and it would not
-//! last, the log says so, [`Throttle::is_low`] does, and [`Store::pause_before_write`] asks writers that can wait to spread
-//! what is left over the day.
+//! **Reserve.** A part of the day's budget is reserved for a session's own writes: enough for its heartbeats until the
+//! end of the day. Nothing else may use it. A session's requests never wait for a turn either; they are counted, so
+//! others wait longer. The rest of the budget runs low when less than a fifth of it is left and it would not last the
+//! day. Then the log says so, [`Throttle::is_low`] is true, and [`Store::pause_before_write`] asks writers that can
+//! wait to spread what is left over the day.
 //!
-//! What counts is the request, whatever comes of it: providers bill a conflict as they bill a success. A
-//! page of a listing is one read. Hints are free.
+//! Every request counts, whatever its outcome: providers bill a conflict as they bill a success. A page of a listing is
+//! one read. Hints are free.
 //!
-//! Rates and budget live in this process's memory. Each process has its own, and a restart begins with a
-//! whole one: divide by the number of processes.
+//! Rates and budget live in this process's memory. Each process has its own, so divide by the number of processes; and
+//! a restart begins with a whole one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ pub struct Throttled {
     is_of_session: bool,
 }
 
-/// What several stores of one process may send together.
+/// A ceiling that several stores of one process share.
 #[derive(Debug)]
 pub struct Throttle {
     reads: Gate,
@@ -83,15 +83,15 @@ pub struct Config {
     /// How many puts and deletes per minute. A leader renews about three times per lease; a rate that
     /// makes renewals wait costs it the lease.
     pub writes_per_minute: Option<u32>,
-    /// How many puts and deletes per day. A budget that is used up, reserve and all, ends every lease of the process, so
-    /// choose it as the emergency brake, well above a normal day.
+    /// How many puts and deletes per day. Once it is used up, reserve included, every lease of the process ends. Set it
+    /// as an emergency brake, well above a normal day.
     pub writes_per_day: Option<u32>,
-    /// How many of these are kept for the session's own: as many as its heartbeats take in a day. Default 0.
+    /// How many of these are reserved for the session: as many as its heartbeats take in a day. Default 0.
     pub reserved_per_day: u32,
     /// How many requests may go at once after a pause; never more than a minute's worth.
     pub burst: u32,
-    /// How many requests may wait for their turn, reads and writes each. More are told that the store is
-    /// not available.
+    /// How many requests may wait for their turn, reads and writes each. Further requests end as
+    /// [`Error::Unavailable`].
     pub waiters_max: usize,
 }
 
@@ -106,7 +106,7 @@ pub struct Statistics {
     pub refused: u64,
     /// Whether the budget of the day runs low.
     pub is_low: bool,
-    /// Whether it is used up, but for what is kept for the session.
+    /// Whether it is used up, except for what is reserved for the session.
     pub is_used_up: bool,
     /// How many writes were sent in this day.
     pub spent_today: u64,
@@ -121,9 +121,9 @@ pub struct Statistics {
 pub struct Turns {
     /// How many were sent.
     pub sent: u64,
-    /// How many had to wait, those included that gave up, and pauses before a write.
+    /// How many had to wait. Includes those dropped while they waited, and pauses before a write.
     pub waited: u64,
-    /// How long they waited together.
+    /// How long they waited in total.
     pub waited_total: Duration,
     /// How long the longest waited.
     pub waited_longest: Duration,
@@ -147,7 +147,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Every violation at once, so that nobody has to find them one by one.
+    /// Reports every violation at once.
     fn check(&self) -> Result<(), Error> {
         let reserve = format!(
             "writes_per_day is not more than the {} that are kept for heartbeats: nothing else could be written",
@@ -209,7 +209,7 @@ impl Throttle {
         })
     }
 
-    /// Whether the budget of the day would not last if as much were written as until now.
+    /// Whether the budget of the day runs low, see the [module](self).
     #[must_use]
     pub fn is_low(&self) -> bool {
         self.writes.is_low()
@@ -244,7 +244,7 @@ impl Throttled {
         Ok(Self::sharing(inner, Arc::new(Throttle::new(config)?)))
     }
 
-    /// With ceilings for several stores together.
+    /// Shares ceilings with other stores.
     #[must_use]
     pub fn sharing(inner: Arc<dyn Store>, throttle: Arc<Throttle>) -> Self {
         Self {
@@ -254,7 +254,8 @@ impl Throttled {
         }
     }
 
-    /// The same for the store that a session has to itself: its leases and what it sees of others count as its heartbeats do.
+    /// As [`Throttled::sharing`], for the store that only a session uses: its requests about leases and other sessions
+    /// count as its heartbeats do.
     #[must_use]
     pub fn of_session(inner: Arc<dyn Store>, throttle: Arc<Throttle>) -> Self {
         Self {

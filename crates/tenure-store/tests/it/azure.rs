@@ -35,8 +35,8 @@ async fn a_missing_container_is_refused_with_a_hint() {
     );
 }
 
-/// A shared access signature is part of every URL, so every error and log line about a request could
-/// hold it.
+/// Checked because a shared access signature is part of every URL, so every error and log line
+/// about a request could hold it.
 #[tokio::test]
 async fn a_signature_never_gets_into_errors_or_logs() {
     let log = Log::default();
@@ -44,7 +44,7 @@ async fn a_signature_never_gets_into_errors_or_logs() {
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
         .with_writer(log.clone())
         .finish();
-    // This test's runtime has one thread, so all that it does is logged here.
+    // This test's runtime has one thread, so everything it does is logged here.
     let recording = Recording::start(subscriber);
 
     let mut texts = Vec::new();

@@ -1,4 +1,4 @@
-//! The suite itself is tested: stores with one planted bug each, and the guarantees that it must name.
+//! Tests of the suite itself: stores with one planted bug each, and the guarantees that the suite must name.
 //!
 //! A suite that passes good stores proves little; it also has to fail bad ones, and for the right reason.
 
@@ -36,9 +36,9 @@ enum Bug {
     VersionsRestart,
     /// The condition is checked, then the object is written, and others come in between.
     CheckThenWrite,
-    /// Of two racing writes both are done, and one is lost.
+    /// Two racing writes both succeed, and one is lost.
     RaceLosesOne,
-    /// Of racing writers every one is told that it lost, and one has won.
+    /// Every racing writer is told that it lost, though one has won.
     RaceHidesTheWinner,
     /// A reader sees the first half of a value while the rest is being written.
     HalfWritten,
@@ -48,7 +48,7 @@ enum Bug {
     AlwaysUnchanged,
     /// A conditional read of a deleted object says that nothing changed.
     DeletedIsUnchanged,
-    /// A delete is answered and not done.
+    /// A delete is acknowledged but not done.
     DeleteDoesNothing,
     /// A second delete is an error.
     DeleteTwiceConflicts,
@@ -64,9 +64,9 @@ enum Bug {
     ListUnordered,
     /// The first entry of every further page is skipped.
     ListSkipsBetweenPages,
-    /// The first page is said to be all.
+    /// The first page claims to be the last.
     ListForgetsMore,
-    /// There is said to be more for ever.
+    /// Every page claims that there is more.
     ListAlwaysMore,
     /// A prefix matches half a segment.
     ListMatchesHalfSegments,
@@ -76,11 +76,11 @@ enum Bug {
     ListShowsTheDeleted,
     /// Ages come from a clock that is ahead.
     AgeTooLarge,
-    /// Ages are promised and not given.
+    /// Ages are promised but missing.
     AgeMissing,
-    /// A watch is given, and never told anything.
+    /// A watch is given but gets no hints.
     HintsNever,
-    /// A watch ends by itself.
+    /// A watch ends early.
     HintsEnd,
     /// Hints name another key.
     HintsElsewhere,
@@ -88,8 +88,8 @@ enum Bug {
 
 use Bug::*;
 
-/// Each bug with exactly the checks that must fail; all others must pass. A bug that shows in several
-/// checks is named by all of them, because each of those guarantees is in fact broken.
+/// Each bug with exactly the checks that must fail; all others must pass. A bug that shows in several checks is listed
+/// with all of them, because each of those guarantees is in fact broken.
 const PLANTED: &[(Bug, &[&str])] = &[
     (CreateOverwrites, &["create-on-existing", "create-race"]),
     (
@@ -241,7 +241,7 @@ fn names(report: &Report, verdict: &Verdict) -> Vec<&'static str> {
         .collect()
 }
 
-/// A small store in memory, right except for its bug.
+/// A small store in memory, correct except for its bug.
 #[derive(Debug)]
 struct Planted {
     bug: Option<Bug>,
@@ -465,7 +465,7 @@ impl Store for Planted {
 
     fn watch(&self, prefix: &Prefix) -> Option<Watch> {
         let (sender, watch) = Watch::channel(match self.bug {
-            // Never matches what is written.
+            // Matches nothing that is written.
             Some(HintsNever) => Prefix::new("elsewhere").expect("this is a prefix"),
             _ => prefix.clone(),
         });

@@ -1,5 +1,5 @@
-// Clippy takes only the test functions themselves for tests. What is printed says why a test was
-// skipped, or is what one process tells the other.
+// Clippy treats only the test functions themselves as tests. Output says why a test was skipped, or
+// is for another process to read.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::BTreeSet;
@@ -95,7 +95,7 @@ async fn a_thousand_increments_from_sixteen_tasks_are_exact() {
     assert_eq!(object.value, "1000");
 }
 
-/// One try; whether it was done.
+/// One attempt; returns whether it succeeded.
 async fn increment(store: &dyn Store, key: &Key) -> bool {
     let object = store.get(key).await.unwrap().unwrap();
     let count: u64 = std::str::from_utf8(&object.value).unwrap().parse().unwrap();
@@ -115,8 +115,8 @@ async fn create_replace_and_delete_race_without_a_lost_object() {
     let (folder, store) = fresh().await;
     let store = Arc::new(store);
     let key = key("contended");
-    // Every writer that is done knows the version that it made. A version can be replaced or
-    // deleted, but never twice replaced, so no two may be done on one version.
+    // Every successful writer knows the version that it made. A version can be replaced only once,
+    // so no two writers may succeed on the same version.
     let mut tasks = JoinSet::new();
     for writer in 0..8 {
         let (store, key) = (store.clone(), key.clone());
@@ -177,7 +177,7 @@ async fn a_folder_that_comes_and_goes_loses_no_object() {
     for task in 0..8 {
         let store = store.clone();
         tasks.spawn(async move {
-            // Half of them in a folder of that folder.
+            // Half of them in a folder below that folder.
             let folder = ["space/nodes/a", "space/nodes/a/b"][task % 2];
             let key = key(&format!("{folder}/{task}"));
             for round in 0..50 {
@@ -200,7 +200,7 @@ async fn a_folder_that_comes_and_goes_loses_no_object() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listing_misses_nothing_that_is_being_replaced() {
-    // Where memory can be had as a disk: there, names move when files are replaced.
+    // On a file system in memory if possible: there, names move when files are replaced.
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let folder = folder.unwrap();
     let store = Arc::new(open(folder.path()).await);
@@ -236,7 +236,7 @@ async fn a_file_put_there_by_hand_is_an_object() {
     let (path, key) = (folder.path().join("by/hand"), key("by/hand"));
     fs::create_dir(folder.path().join("by")).unwrap();
     let mut seen = Vec::new();
-    // The content comes back, and is still another version.
+    // The content comes back, but it is another version.
     for content in ["x", "y", "x", ""] {
         fs::write(&path, content).unwrap();
         let object = store.get(&key).await.unwrap().unwrap();
@@ -256,7 +256,7 @@ async fn a_file_put_there_by_hand_is_an_object() {
     assert!(matches!(late, Err(Error::Conflict { .. })));
     let expect = Expect::Version(seen[3].clone());
     store.put(&key, "{}".into(), &expect).await.unwrap();
-    // Whoever looks with an editor sees the value and white space.
+    // An editor shows the value and white space.
     assert_eq!(fs::read_to_string(path).unwrap().trim_end(), "{}");
 }
 
@@ -322,7 +322,7 @@ async fn a_store_inside_a_store_is_refused() {
     assert!(error.hint().contains("outer folder"), "{}", error.hint());
 }
 
-/// As where a folder above it may not be entered; that cannot be shown to a test that runs as root.
+/// As if a folder above it may not be entered, which cannot be set up in a test that runs as root.
 #[tokio::test]
 async fn a_store_that_cannot_be_looked_at_is_not_called_none() {
     let folder = tempfile::tempdir().unwrap();
@@ -333,7 +333,7 @@ async fn a_store_that_cannot_be_looked_at_is_not_called_none() {
     assert!(cause.contains("symbolic links"), "{cause}");
 }
 
-/// The one inside could not be opened any more.
+/// Otherwise the store inside could no longer be opened.
 #[tokio::test]
 async fn a_store_around_a_store_is_refused_and_is_none() {
     let outer = tempfile::tempdir().unwrap();
@@ -348,7 +348,7 @@ async fn a_store_around_a_store_is_refused_and_is_none() {
         let cause = error.source().unwrap().to_string();
         assert_eq!(cause, "there is no such store");
         assert!(error.hint().contains(name), "{}", error.hint());
-        // Nothing was made around it, so it can be opened as before.
+        // Nothing was created around it, so it can be opened as before.
         drop(store);
         File::open_existing(&inner).await.unwrap();
         fs::remove_dir_all(outer.path().join(name)).unwrap();
@@ -369,7 +369,7 @@ async fn a_copy_without_its_hidden_folder_is_told_from_nothing_at_all() {
     let cause = error.source().unwrap().to_string();
     assert!(cause.contains("is no store: it has no .tenure"), "{cause}");
     assert!(error.hint().contains("copy of a store"), "{}", error.hint());
-    // Nothing was made, and what was there is there once somebody makes the rest.
+    // Nothing was created, and the objects are there once the rest is created.
     assert!(!folder.path().join(".tenure").exists());
     let store = File::open(folder.path()).await.unwrap();
     assert!(store.get(&key).await.unwrap().is_some());
@@ -380,7 +380,7 @@ async fn a_copy_without_its_hidden_folder_is_told_from_nothing_at_all() {
     assert_eq!(cause, "there is no such store");
 }
 
-/// A look down is bounded; a look up is not, and finds what the other has missed.
+/// The search downwards is bounded. The search upwards is not, and finds what the other has missed.
 #[tokio::test]
 async fn a_store_behind_too_many_names_is_refused_when_it_is_opened_next() {
     let outer = tempfile::tempdir().unwrap();
@@ -413,7 +413,7 @@ async fn an_old_time_of_a_file_makes_nothing_look_older() {
         .put(&key("lease"), "".into(), &Expect::Absent)
         .await
         .unwrap();
-    // As a restore from a backup does.
+    // As if restored from a backup.
     let file = fs::File::options()
         .write(true)
         .open(folder.path().join("lease"))
@@ -464,7 +464,7 @@ async fn what_another_host_wrote_has_no_age() {
     assert_eq!(object.version, version);
 }
 
-/// What versions before this one wrote, and still write beside it.
+/// Older versions wrote such stamps, and may still write them beside this version.
 #[tokio::test]
 async fn an_object_with_a_stamp_of_old_is_read_and_has_no_age() {
     let (folder, store) = fresh().await;
@@ -551,7 +551,7 @@ async fn hints_reach_into_folders_that_did_not_exist() {
     let mut watch = store.watch(&prefix).unwrap();
     assert_eq!(hinted(&mut watch).await, Hint::Anything, "in place");
     for index in 0..50 {
-        // The new folders may be filled before anyone can watch them.
+        // The new folders may be filled before they can be watched.
         let key = prefix.key(format!("{index}/new/folders")).unwrap();
         store.put(&key, "".into(), &Expect::Absent).await.unwrap();
         while hinted(&mut watch).await != Hint::Changed(key.clone()) {}
@@ -630,7 +630,7 @@ async fn a_folder_that_is_replaced_or_deleted_is_another_store() {
         .put(&key("a"), "old".into(), &Expect::Absent)
         .await
         .unwrap();
-    // As a restore of a backup does.
+    // As if restored from a backup.
     let (backup, aside) = (folder.path().join("backup"), folder.path().join("aside"));
     drop(open(&backup).await);
     fs::copy(path.join("a"), backup.join("a")).unwrap();
@@ -656,7 +656,7 @@ async fn a_folder_that_is_replaced_or_deleted_is_another_store() {
             assert!(matches!(error, Error::Gone { .. }), "{error:?}");
             assert!(error.is_not_applied());
         }
-        // And so it is when it is gone.
+        // The same holds when it is gone.
         fs::remove_dir_all(&path).unwrap_or_default();
     }
     assert!(!path.exists(), "the folder was made again");
@@ -667,13 +667,13 @@ async fn a_folder_that_is_replaced_or_deleted_is_another_store() {
     );
 }
 
-/// Whoever makes it again begins everything in it anew.
+/// A process that created it again would start everything in it from nothing.
 #[tokio::test]
 async fn a_prefix_that_is_pinned_must_stay() {
     let (folder, store) = fresh().await;
     let path = |name: &str| folder.path().join(name);
     store.pin(&Prefix::new("pinned").unwrap(), IfMissing::Make);
-    // It makes no request of its own.
+    // It makes no requests.
     let watcher = open(folder.path()).await;
     watcher.pin(&Prefix::new("pinned").unwrap(), IfMissing::Make);
     for name in ["pinned/a", "other/a"] {
@@ -682,7 +682,7 @@ async fn a_prefix_that_is_pinned_must_stay() {
             .await
             .unwrap();
     }
-    // What nobody pinned may go, and come again.
+    // A prefix that is not pinned may go and come back.
     fs::remove_dir_all(path("other")).unwrap();
     store
         .put(&key("other/a"), "new".into(), &Expect::Absent)
@@ -700,7 +700,7 @@ async fn a_prefix_that_is_pinned_must_stay() {
         assert_eq!(store.is_replaced(), is_replaced);
         assert_eq!(watcher.is_replaced(), is_replaced);
         assert_eq!(path("pinned").exists(), is_replaced, "it was made again");
-        // Whoever comes now makes it.
+        // A process that opens the store now creates it.
         let other = open(folder.path()).await;
         other.pin(&Prefix::new("pinned").unwrap(), IfMissing::Make);
         let created = other
@@ -720,7 +720,7 @@ async fn a_prefix_is_pinned_before_anything_is_in_it() {
     let (folder, store) = fresh().await;
     let path = |name: &str| folder.path().join(name);
     store.pin(&Prefix::new("pinned/").unwrap(), IfMissing::Make);
-    // Before this process has written anything.
+    // This process has not written anything yet.
     fs::rename(path("pinned"), path("aside")).unwrap();
     fs::create_dir(path("pinned")).unwrap();
     assert!(store.is_replaced());
@@ -730,7 +730,7 @@ async fn a_prefix_is_pinned_before_anything_is_in_it() {
     assert!(matches!(error, Error::Gone { .. }), "{error:?}");
 }
 
-/// A process has two connections. What the first has made the second does not make again.
+/// A process has two connections. The second does not create again what the first has created.
 #[tokio::test]
 async fn a_prefix_that_went_before_the_second_connection_is_not_made_again() {
     let (folder, first) = fresh().await;
@@ -775,7 +775,8 @@ async fn a_folder_for_temporary_files_that_is_removed_is_made_again() {
     }
 }
 
-/// Whoever comes now makes new locks, which exclude nobody who uses the old ones.
+/// A process that opens the store now creates new locks, which exclude nobody who uses the old
+/// ones.
 #[tokio::test]
 async fn a_store_whose_locks_are_removed_is_another_store() {
     for removed in [".tenure/lock", ".tenure"] {
@@ -783,7 +784,7 @@ async fn a_store_whose_locks_are_removed_is_another_store() {
         let created = store.put(&key("a"), "0".into(), &Expect::Absent).await;
         let expect = Expect::Version(created.unwrap());
         fs::remove_dir_all(folder.path().join(removed)).unwrap();
-        // Also when another process has made them again.
+        // Also after another process has created them again.
         for _ in 0..2 {
             let error = store.put(&key("a"), "1".into(), &expect).await.unwrap_err();
             assert!(matches!(error, Error::Gone { .. }), "{error:?}");
@@ -815,7 +816,7 @@ async fn a_new_file_to_append_to_leaves_alone_what_had_its_name() {
     }
 }
 
-/// Whoever opens the store by the same name gets another.
+/// A process that opens the store by the same name now gets another store.
 #[tokio::test]
 async fn a_folder_behind_a_link_that_is_set_to_another_is_another_store() {
     let folder = tempfile::tempdir().unwrap();
@@ -859,7 +860,7 @@ async fn who_only_looks_makes_nothing() {
     let error = File::open_existing(&path).await.unwrap_err();
     assert!(matches!(error, Error::Refused { .. }), "{error:?}");
     assert!(!path.exists());
-    // A folder of somebody else's is no store.
+    // A folder of another program is not a store.
     let error = File::open_existing(folder.path()).await.unwrap_err();
     assert!(matches!(error, Error::Refused { .. }), "{error:?}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -874,7 +875,7 @@ async fn who_only_looks_makes_nothing() {
     assert!(looking.get(&key("a")).await.unwrap().is_some());
     assert_eq!(temporary_files(&path), 0);
     assert_eq!(fs::read_dir(path.join(".tenure/tmp")).unwrap().count(), 0);
-    // It can write all the same.
+    // It can still write.
     looking
         .put(&key("b"), "x".into(), &Expect::Absent)
         .await

@@ -1,5 +1,5 @@
-//! Google Cloud Storage, on a double of our own: no emulator at hand keeps generations right. What the
-//! real service does beyond its documentation is not tested.
+//! Google Cloud Storage, on our own test double: no available emulator handles generations correctly. What the real
+//! service does beyond its documentation is not tested.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ async fn a_version_from_a_listing_is_as_good_as_one_from_a_read() {
     assert_eq!(gcs.names(), [""; 0]);
 }
 
-/// Versions can be made by anyone, and what is in one goes into a header.
+/// Anyone can make a version, and its text goes into a header.
 #[tokio::test]
 async fn a_version_that_no_service_can_have_named_is_a_conflict() {
     let gcs = Gcs::start("bucket").await;

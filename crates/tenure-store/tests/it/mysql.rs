@@ -54,7 +54,7 @@ async fn many_nodes_open_an_empty_database_at_once() {
     }
 }
 
-/// It belongs to the server, and cannot be set for a connection.
+/// This is a setting of the server and cannot be set per connection.
 #[tokio::test]
 async fn a_server_that_does_not_wait_for_its_disk_is_warned_of() {
     let Some(url) = support::url(SERVER) else {
@@ -137,7 +137,7 @@ async fn a_user_without_rights_can_use_what_exists_and_is_told_what_is_missing()
     execute(&url, &format!("DROP USER {user}")).await;
 }
 
-/// Someone holds the row for longer than a writer waits.
+/// Another connection locks the row for longer than a writer waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_that_waits_in_vain_has_written_nothing() {
     let Some(url) = support::url(SERVER) else {
@@ -186,7 +186,7 @@ async fn a_locked_table_costs_no_more_connections_than_the_pool_has() {
         let row = sqlx::raw_sql(AssertSqlSafe(count)).fetch_one(&mut connection);
         row.await.unwrap().get(0)
     };
-    // One more is the one that holds the lock.
+    // The additional connection is the one that holds the lock.
     sql::a_locked_table_costs_no_more_than_the_pool(&fresh, 3 * 8 + 1, count, unlock).await;
     execute(&url, &format!("DROP DATABASE {name}")).await;
 }
@@ -236,7 +236,7 @@ fn fresh_name() -> String {
     )
 }
 
-/// The URL and the name of a database that nobody has used.
+/// The URL and the name of a new database.
 async fn fresh_database(url: &str) -> (String, String) {
     let name = fresh_name();
     execute(url, &format!("CREATE DATABASE {name}")).await;

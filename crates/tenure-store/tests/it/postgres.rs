@@ -101,7 +101,7 @@ async fn a_role_that_may_not_make_views_goes_on_without() {
     drop(tenure_store::open(&fresh).await.unwrap());
     let role = format!("{name}_role");
     for statement in [
-        // Fails unless all of them were made.
+        // Fails unless all of them exist.
         "DROP VIEW tenure_daemons, tenure_leaders, tenure_nodes",
         "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
         &format!("CREATE ROLE {role} LOGIN"),
@@ -114,19 +114,19 @@ async fn a_role_that_may_not_make_views_goes_on_without() {
     let key = Key::new("a/b").unwrap();
     store.put(&key, "1".into(), &Expect::Absent).await.unwrap();
     drop(store);
-    // Fails if there is one.
+    // Fails if it exists.
     execute(&fresh, "CREATE VIEW tenure_nodes AS SELECT 1").await;
     execute(&url, &format!("DROP DATABASE {name} WITH (FORCE)")).await;
     execute(&url, &format!("DROP ROLE {role}")).await;
 }
 
-/// Also while the pooler is busy with others: a store that believes in hints there would wait for ever.
+/// Also while the pooler is busy with others: a store that relied on hints there would wait for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_pooler_is_recognised() {
     let Some(url) = support::url(POOLER) else {
         return;
     };
-    // As many connections as all of this needs at once, so that the pooler has them already.
+    // Opens as many connections as all of this needs at once, so that the pooler has them already.
     let options: PgConnectOptions = url.parse().unwrap();
     let options = options.extra_float_digits(None);
     let mut held = Vec::new();
@@ -239,7 +239,7 @@ async fn a_dropped_write_leaves_no_connection_that_answers_the_wrong_question() 
         assert_eq!(read.value, "first");
     }
     other.execute("ROLLBACK").await.unwrap();
-    // One of the dropped writes may be applied now, as the contract says, and no more than one.
+    // One of the dropped writes may be applied now, as the contract allows, but only one.
     for index in 0..20 {
         let key = Key::new(format!("{key}-{index}")).unwrap();
         let value = format!("value {index}");
@@ -253,7 +253,7 @@ async fn a_dropped_write_leaves_no_connection_that_answers_the_wrong_question() 
     store.delete(&key).await.unwrap();
 }
 
-/// Someone holds the row for longer than a writer waits.
+/// Another connection locks the row for longer than a writer waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_that_waits_in_vain_has_written_nothing() {
     let Some(url) = support::url(SERVER) else {
@@ -315,7 +315,7 @@ async fn a_store_that_is_not_used_holds_no_connection() {
     let settles_at = async |most: i64| {
         let started = std::time::Instant::now();
         while connections(&url, &name).await > most {
-            // One that was made in a hurry is closed when nobody has wanted it for a while.
+            // A connection that was opened because others were busy is closed after a while without use.
             assert!(
                 started.elapsed() < Duration::from_secs(60),
                 "more than {most}"
@@ -324,7 +324,7 @@ async fn a_store_that_is_not_used_holds_no_connection() {
         }
     };
     settles_at(0).await;
-    // What comes at once takes turns.
+    // Requests that come at once take turns.
     let key = sql::fresh_key();
     for _ in 0..10 {
         let (one, two) = tokio::join!(store.get(&key), store.get(&key));
@@ -355,7 +355,7 @@ async fn a_server_without_tls_is_refused_where_tls_is_required() {
     let Some(url) = support::url(SERVER) else {
         return;
     };
-    // As it is for a server on another host, whose URL says nothing about TLS.
+    // As for a server on another host, where the URL says nothing about TLS.
     let join = if url.contains('?') { '&' } else { '?' };
     let error = tenure_store::open(&format!("{url}{join}sslmode=require"))
         .await
@@ -452,7 +452,7 @@ fn folder_of(key: &Key) -> Prefix {
     Prefix::new(folder).unwrap()
 }
 
-/// A connection that keeps everybody else from changing the object until it rolls back.
+/// A connection that keeps all others from changing the object until it rolls back.
 async fn hold(url: &str, key: &Key) -> PgConnection {
     let mut connection = PgConnection::connect(url).await.unwrap();
     let statement = format!("SELECT 1 FROM tenure_objects WHERE key = '{key}' FOR UPDATE");
@@ -474,7 +474,7 @@ fn fresh_name() -> String {
     )
 }
 
-/// The URL and the name of a database that nobody has used.
+/// The URL and the name of a new database.
 async fn fresh_database(url: &str) -> (String, String) {
     let name = fresh_name();
     execute(url, &format!("CREATE DATABASE {name}")).await;

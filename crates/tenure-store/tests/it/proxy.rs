@@ -9,7 +9,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 
-/// Forwards every connection to one server, as long as it lives.
+/// Forwards every connection to one server, for as long as it exists.
 pub(crate) struct Proxy {
     address: SocketAddr,
     orders: Arc<Orders>,
@@ -17,9 +17,9 @@ pub(crate) struct Proxy {
 
 #[derive(Default)]
 struct Orders {
-    /// The answer to the request with these bytes is lost.
+    /// The answer to the request that holds these bytes will be dropped.
     marker: Mutex<Option<Vec<u8>>>,
-    /// Counts the times that everything was cut.
+    /// Counts how often all connections were cut.
     cuts: watch::Sender<u64>,
     lost: Notify,
 }
@@ -45,8 +45,8 @@ impl Proxy {
         self.address
     }
 
-    /// Lets the next request that holds these bytes through, drops what the server answers, and closes
-    /// the connection when that answer comes: by then the server is done with the request.
+    /// Lets the next request that holds these bytes through, drops what the server answers, and closes the connection
+    /// when that answer comes: by then the server has handled the request.
     pub(crate) fn lose_answer_to(&self, marker: &str) {
         *self.orders.marker.lock().unwrap() = Some(marker.as_bytes().to_vec());
     }
@@ -56,10 +56,10 @@ impl Proxy {
         self.orders.lost.notified().await;
     }
 
-    /// Closes every connection there is. New ones are welcome.
+    /// Closes every connection. New ones are accepted.
     pub(crate) async fn cut(&self) {
         self.orders.cuts.send_modify(|cuts| *cuts += 1);
-        // Each connection listens until it is closed. Some come again at once, and are not waited for.
+        // Each connection listens until it is closed. Some are opened again at once, and this does not wait for those.
         for _ in 0..100 {
             if self.orders.cuts.receiver_count() == 0 {
                 return;
@@ -101,7 +101,7 @@ async fn requests(
         {
             let mut marker = orders.marker.lock().unwrap();
             match &*marker {
-                // What passed before the order was given is not meant.
+                // Ignore what passed before the order was given.
                 None => seen.clear(),
                 Some(wanted) if contains(&seen, wanted) => {
                     *marker = None;
@@ -110,7 +110,7 @@ async fn requests(
                 Some(_) => {}
             }
         }
-        // A marker may be cut in two by the end of what was read.
+        // A marker may be split between two reads.
         seen.drain(..seen.len().saturating_sub(1024));
         server.write_all(&buffer[..read]).await?;
     }

@@ -1,5 +1,5 @@
-//! S3: Ceph and SeaweedFS keep the contract, known-bad look-alikes are found out, and no lost answer is
-//! ever taken for a conflict.
+//! S3: Ceph and SeaweedFS keep the contract, servers known to be wrong are detected, and no lost answer is ever taken
+//! for a conflict.
 
 use std::error::Error as _;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ async fn ceph_keeps_the_contract() {
     }
 }
 
-/// When it is only looked at, a prefix with a typo is not a store, on every service.
+/// For a read-only open, a prefix with a typo is not a store, on every service.
 #[tokio::test]
 async fn a_prefix_that_holds_no_object_is_no_store() {
     let s3 = CarelessS3::start("b").await;
@@ -63,7 +63,7 @@ async fn typo_is_no_store(
     assert!(store.unwrap().get(&key).await.unwrap().is_some());
 }
 
-/// More foreign objects than one request shows.
+/// With more foreign objects than one request shows.
 #[tokio::test]
 async fn a_store_is_found_behind_many_other_things() {
     let gcs = Gcs::start("b").await;
@@ -80,7 +80,7 @@ async fn a_store_is_found_behind_many_other_things() {
     open().await.unwrap();
 }
 
-/// More than anybody wants to look at: nobody can tell, so it is opened.
+/// With too many objects to look at, nobody can tell, so it is opened.
 #[tokio::test]
 async fn a_bucket_full_of_other_things_may_hold_a_store() {
     let gcs = Gcs::start("b").await;
@@ -93,7 +93,7 @@ async fn a_bucket_full_of_other_things_may_hold_a_store() {
     assert_eq!(gcs.requests(), before + 8);
 }
 
-/// Around a store, and inside one, there is none, however many objects it has.
+/// A location around a store or inside one is not a store, however many objects it has.
 #[tokio::test]
 async fn the_prefix_above_a_store_is_no_store() {
     let s3 = CarelessS3::start("b").await;
@@ -143,7 +143,7 @@ async fn around_a_store_is_none(url: &str, variables: &[(String, String)], inser
     url.set_path("/top/x");
     let store = Objects::open_existing_with(&url, variables.to_vec()).await;
     store.unwrap();
-    // Both may be stores; there was a warning when the one above was made.
+    // Both may be stores; there was a warning when the one above was created.
     insert("top/y/elections/a");
     url.set_path("/top");
     let store = Objects::open_existing_with(&url, variables.to_vec()).await;
@@ -274,7 +274,7 @@ async fn a_lost_answer_is_unknown_and_the_write_is_there_once() {
         let second = store.get(&key).await.unwrap().unwrap();
         assert_eq!(second.value, "second", "{fault:?}");
 
-        // Only now, and only because the caller itself tries again, it is a conflict.
+        // Only now is it a conflict, and only because the caller itself tries again.
         let again = store.put(&key, "third".into(), &expect).await;
         assert!(
             matches!(again, Err(Error::Conflict { .. })),
@@ -296,7 +296,7 @@ async fn a_lost_request_is_unknown_and_nothing_is_there() {
     assert_eq!(store.get(&key).await.unwrap(), None);
 }
 
-/// A server that closes every connection after one answer, and does not say so.
+/// A server that closes every connection after one answer, and does not announce it.
 #[tokio::test(flavor = "multi_thread")]
 async fn closed_connections_never_double_a_write() {
     let Some((store, proxy, key)) = behind_proxy().await else {
@@ -314,7 +314,7 @@ async fn closed_connections_never_double_a_write() {
     let _ = store.delete(&key).await;
 }
 
-/// Servers close idle connections when they like, also just when the next write is on its way.
+/// Servers close idle connections at any time, even just when the next write is on its way.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_close_during_a_write_never_double_it() {
     let server = Gcs::start("bucket").await;
@@ -324,7 +324,7 @@ async fn connections_that_close_during_a_write_never_double_it() {
     let store = Objects::open_with(&parse(&url), Gcs::variables()).await;
     let (store, key) = (store.unwrap(), Key::new("a").unwrap());
     let writes = 300;
-    // The timer's steps are of a millisecond: about every second write meets the close.
+    // The timer's resolution is a millisecond: about every second write meets the close.
     write_in_a_row(&store, &key, writes, Duration::from_millis(1)).await;
     assert!(
         proxy.puts() <= writes,
@@ -333,8 +333,8 @@ async fn connections_that_close_during_a_write_never_double_it() {
     );
 }
 
-/// Writes again and again, each on the version of the last, and settles what is unknown by reading
-/// back. Nobody else writes, so a conflict would be with a repeat of an own write.
+/// Writes again and again, each on the version of the last, and settles what is unknown by reading back. Nobody else
+/// writes, so a conflict would come from a repeat of its own write.
 async fn write_in_a_row(store: &Objects, key: &Key, writes: usize, pause: Duration) {
     let mut expect = Expect::Absent;
     for count in 0..writes {
@@ -353,7 +353,7 @@ async fn write_in_a_row(store: &Objects, key: &Key, writes: usize, pause: Durati
     }
 }
 
-/// Ceph behind a proxy, and a key of this test's own.
+/// Ceph behind a proxy, and this test's own key.
 async fn behind_proxy() -> Option<(Objects, HttpProxy, Key)> {
     let url = support::url("TENURE_TEST_S3_CEPH")?;
     let endpoint = parameter(&url, "endpoint");

@@ -23,7 +23,7 @@ pub(crate) fn fresh_key() -> Key {
     Key::new(format!("it/{}/object", uuid::Uuid::new_v4())).unwrap()
 }
 
-/// A clock that can be set, and that may be another one after a failover, says nothing by default.
+/// A clock that can be set, and that may be another one after a failover, gives no ages by default.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) async fn has_an_age_only_if_asked(url: &str) {
     let key = fresh_key();
@@ -55,8 +55,8 @@ pub(crate) async fn has_an_age_only_if_asked(url: &str) {
     }
 }
 
-/// Callers give up, one after the other, on three stores whose table is locked; the server never has more
-/// connections than the stores may have.
+/// Callers time out, one after the other, on three stores whose table is locked. The server never has more connections
+/// than the stores may open.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) async fn a_locked_table_costs_no_more_than_the_pool<C: AsyncFnMut() -> i64>(
     url: &str,
@@ -69,7 +69,7 @@ pub(crate) async fn a_locked_table_costs_no_more_than_the_pool<C: AsyncFnMut() -
     let key = fresh_key();
     let mut stores = Vec::new();
     for _ in 0..3 {
-        // The table may be locked already, so it was made before.
+        // The table may be locked already, so it was created before.
         stores.push(tenure_store::open_existing(url).await.unwrap());
     }
     let started = Instant::now();
@@ -98,7 +98,7 @@ pub(crate) async fn a_locked_table_costs_no_more_than_the_pool<C: AsyncFnMut() -
     }
 }
 
-/// 16 tasks, each with a store of its own half of the time, add to one counter 1,000 times in all.
+/// 16 tasks on two stores add to one counter 1,000 times in total.
 pub(crate) async fn thousand_increments_are_exact(url: &str) {
     let key = fresh_key();
     let first = tenure_store::open(url).await.unwrap();
@@ -116,7 +116,7 @@ pub(crate) async fn thousand_increments_are_exact(url: &str) {
     first.delete(&key).await.unwrap();
 }
 
-/// Adds to the counter, one at a time, so often.
+/// Adds to the counter `times` times, one at a time.
 pub(crate) async fn add(store: &dyn Store, key: &Key, times: usize) {
     for _ in 0..times {
         loop {
@@ -175,7 +175,7 @@ mod lost_answers {
     use super::*;
     use crate::proxy::Proxy;
 
-    /// A proxy before the server that a URL names, and the URL that leads through it.
+    /// A proxy in front of the server that a URL names, and the URL that leads through it.
     pub(crate) async fn through_a_proxy(url: &str) -> (Proxy, String) {
         let mut url: url::Url = url.parse().unwrap();
         let server = url.socket_addrs(|| None).unwrap()[0];
@@ -185,7 +185,7 @@ mod lost_answers {
         (proxy, url.to_string())
     }
 
-    /// Writes whose answer is lost after they were applied are unknown, are there, and once only.
+    /// Writes whose answer is lost after they were applied are unknown, and were applied exactly once.
     pub(crate) async fn a_lost_answer_is_unknown(url: &str) {
         let (proxy, proxied) = through_a_proxy(url).await;
         let store = tenure_store::open(&proxied).await.unwrap();
@@ -214,7 +214,7 @@ mod lost_answers {
         let deleted = store.delete(&key).await;
         assert!(matches!(deleted, Err(Error::Unknown { .. })), "{deleted:?}");
         assert_eq!(direct.get(&key).await.unwrap(), None);
-        // A lost answer to a read changes nothing, and says so.
+        // A lost answer to a read ends as an error that says that nothing was written.
         proxy.lose_answer_to(key.as_str());
         let read = store.get(&key).await;
         assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");

@@ -18,7 +18,8 @@ async fn keeps_the_contract() {
     sql::keeps_the_contract(&url(&folder.path().join("store.db"))).await;
 }
 
-/// People look with the SQLite of their system, which may be years old. Not even a view that is there already may say more than that knows.
+/// People look with the SQLite of their system, which may be years old. A view of an earlier version that needs a newer
+/// SQLite is replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn views_are_in_words_that_older_versions_know() {
     use sqlx::ConnectOptions;
@@ -101,7 +102,7 @@ async fn a_wall_clock_makes_nothing_look_older() {
     let started = Instant::now();
     let key = counter();
     store.put(&key, "0".into(), &Expect::Absent).await.unwrap();
-    // Also to one that has opened the store since.
+    // Also for a store that was opened since.
     for store in [store, tenure_store::open(&url(&path)).await.unwrap()] {
         let object = store.get(&key).await.unwrap().unwrap();
         assert!(object.age.unwrap() <= started.elapsed(), "{object:?}");
@@ -138,7 +139,7 @@ async fn what_another_host_or_an_older_version_wrote_has_no_age() {
     let expect = Expect::Version(present);
     store.put(&key, "2".into(), &expect).await.unwrap();
     assert!(age().await.is_some());
-    // As an older version does, which leaves the column alone.
+    // As an older version does: it does not write the column.
     execute(
         &path,
         "UPDATE tenure_objects SET version = 8, value = x'33'",
@@ -155,7 +156,7 @@ fn counter() -> Key {
     Key::new("it/shared/counter").unwrap()
 }
 
-/// Also what each of the four processes runs.
+/// Each of the four processes runs this too.
 #[tokio::test(flavor = "multi_thread")]
 async fn increments_of_one_process_are_exact() {
     let shared = std::env::var(SHARED).ok();
@@ -215,7 +216,7 @@ async fn objects_survive_and_are_seen_by_another_store() {
 async fn a_folder_that_is_missing_or_not_writable_is_refused_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing").join("store.db");
-    // Nobody may make files there, root neither.
+    // Nobody can create files there, not even root.
     for path in [&*missing, Path::new("/proc/store.db")] {
         let error = tenure_store::open(&url(path)).await.unwrap_err();
         assert!(matches!(error, Error::Refused { .. }), "{error:?}");
@@ -327,7 +328,7 @@ async fn a_log_whose_database_was_moved_away_is_left_alone() {
     assert_eq!(back.get(&key).await.unwrap().unwrap().value, "1");
 }
 
-/// A backup that is written over the file while it is in use. What is in memory still speaks of the log that was there.
+/// A backup is written over the file while it is in use. The state in memory still refers to the log that was there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_overwritten_in_place_is_told_as_that() {
     let folder = tempfile::tempdir().unwrap();
@@ -351,7 +352,7 @@ async fn a_file_that_is_overwritten_in_place_is_told_as_that() {
     }
 }
 
-/// As somebody does who restores a backup in place.
+/// As when somebody restores a backup in place.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_whose_log_is_deleted_is_another_store() {
     for suffix in ["-wal", "-shm"] {
@@ -360,7 +361,7 @@ async fn a_file_whose_log_is_deleted_is_another_store() {
         let store = tenure_store::open(&url(&path)).await.unwrap();
         let key = counter();
         let version = store.put(&key, "0".into(), &Expect::Absent).await.unwrap();
-        // Others that come and go, and a checkpoint, leave it as it is.
+        // Other connections that come and go, and a checkpoint, do not change it.
         let other = tenure_store::open(&url(&path)).await.unwrap();
         assert!(other.get(&key).await.unwrap().is_some());
         drop(other);
@@ -384,7 +385,7 @@ fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>, why: &str) {
     }
 }
 
-/// Under each name SQLite would keep a log of its own, and there would be two leaders.
+/// Under each name SQLite would keep a separate log, and there would be two leaders.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_with_two_names_is_refused_until_it_has_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -433,12 +434,12 @@ async fn a_file_that_is_mounted_by_itself_is_refused_and_its_folder_is_not() {
         return;
     }
     let opened = tenure_store::open(&url(&other)).await;
-    // Connections are closed by threads of their own, some time after their store was dropped.
+    // Connections are closed by their own threads, some time after their store was dropped.
     let lazy = std::ffi::OsStr::new("--lazy");
     assert!(run("umount", &[lazy, other.as_os_str()]));
     is_refused(opened, "mounted by itself");
     assert!(!folder.path().join("b.db-wal").exists());
-    // By its own name it is what it was, and so it is by another name of its folder.
+    // Under its own name nothing has changed, and neither has it under another name of its folder.
     let elsewhere = tempfile::tempdir().unwrap();
     assert!(bind(folder.path(), elsewhere.path()));
     let seen = async {
@@ -474,12 +475,12 @@ async fn who_only_looks_makes_nothing() {
     let error = tenure_store::open_existing(&url(&path)).await.unwrap_err();
     assert!(matches!(error, Error::Refused { .. }), "{error:?}");
     assert!(!path.exists());
-    // A database of somebody else's is no store, and does not become one.
+    // A database of another program is not a store, and does not become one.
     execute(&path, "CREATE TABLE theirs (a)").await;
     let error = tenure_store::open_existing(&url(&path)).await.unwrap_err();
     assert!(matches!(error, Error::Refused { .. }), "{error:?}");
     execute(&path, "DROP TABLE theirs").await;
-    // One that an older version made can be looked at as it is.
+    // One that an older version made can be read as it is.
     execute(
         &path,
         "CREATE TABLE tenure_objects (key TEXT COLLATE BINARY NOT NULL PRIMARY KEY, \
@@ -492,7 +493,8 @@ async fn who_only_looks_makes_nothing() {
     assert_eq!((&object.value[..], object.age), (&b"0"[..], None));
     let changed = store.get_if_changed(&counter(), &object.version).await;
     assert_eq!(changed.unwrap(), tenure_store::Change::Unchanged);
-    // Who only looks has made nothing. (Not by a division by the result: to SQLite that is null, and no error.)
+    // A read-only open has created nothing. (Dividing by the result would not work: for SQLite that is null, not an
+    // error.)
     let others = "CREATE TEMP TABLE found (others INTEGER CHECK (others = 1)); \
                   INSERT INTO found SELECT count(*) FROM sqlite_schema WHERE type IN ('table', 'view')";
     execute(&path, others).await;

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The server that a test wants, from the environment; without it the test is skipped, out loud.
+/// The URL of the server that a test needs, from the environment. Without it the test is skipped,
+/// with a message.
 #[allow(dead_code, reason = "not every selection of engines has a server")]
 pub(crate) fn url(variable: &str) -> Option<String> {
     tenure_testkit::skip::server(variable)

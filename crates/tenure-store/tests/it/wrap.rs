@@ -1,6 +1,6 @@
-//! Every wrapper keeps the contract, and what fails on purpose fails inside it.
+//! Every wrapper keeps the contract, and injected faults stay within it.
 
-// Helpers of tests are tests, too.
+// Test helpers are test code too.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ async fn throttled_keeps_the_contract_while_every_request_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn faults_that_hide_nothing_keep_the_contract() {
-    // Slow answers, duplicates and doubled or slightly late hints: a caller cannot tell.
+    // Slow answers, duplicate requests, and duplicate or slightly late hints: a caller cannot tell.
     let faults = Faults {
         delayed: 0.5,
         duplicated: 0.3,
@@ -163,7 +163,7 @@ async fn increments_are_exact_under_heavy_faults_for_many_seeds() {
     }
 }
 
-/// 16 writers count in one object while everything goes wrong that can.
+/// 16 writers count in one object while every kind of fault happens.
 async fn race(seed: u64) {
     let memory = Arc::new(Memory::new());
     let store = Arc::new(Faulty::new(memory.clone(), heavy(), seed).unwrap());
@@ -194,7 +194,7 @@ async fn race(seed: u64) {
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
-    // A late write that landed after its writer was done would show now.
+    // A late write that arrived after its writer was done would show now.
     store.settled().await;
     let counts = read(&*memory, &key).await.unwrap().0;
     assert_eq!(counts, [INCREMENTS; WRITERS], "seed {seed}");
@@ -207,7 +207,7 @@ async fn race(seed: u64) {
     assert!(watcher.await.unwrap() > 0);
 }
 
-/// One outage of each sort while the writers are at it, each long enough to be met.
+/// One outage of each sort while the writers work, each long enough to affect them.
 async fn outages(store: &Faulty) {
     for (outage, kind) in [
         (Outage::Refusing, Kind::Outage),
@@ -223,7 +223,7 @@ async fn outages(store: &Faulty) {
     }
 }
 
-/// Brings this writer's count to `count`, exactly once, whatever the answers are.
+/// Raises this writer's count to `count`, exactly once, whatever the answers are.
 async fn raise(store: &dyn Store, key: &Key, writer: usize, count: u64) {
     for attempt in 0..10_000_u64 {
         // The pace differs per writer, so that the losers of a race spread out.
@@ -234,7 +234,8 @@ async fn raise(store: &dyn Store, key: &Key, writer: usize, count: u64) {
         let Ok((mut counts, version)) = read(store, key).await else {
             continue;
         };
-        // A write whose answer was lost or false is recognised here, and never repeated.
+        // This is where a write whose answer was lost or false is recognised, so it is never
+        // repeated.
         if counts[writer] == count {
             return;
         }
@@ -262,7 +263,7 @@ fn encode(counts: &[u64]) -> bytes::Bytes {
         .into()
 }
 
-/// A writer that asks before it writes is one that waits, however often it asks.
+/// A writer that asks before it writes counts as one wait, however often it asks.
 #[tokio::test(start_paused = true)]
 async fn pauses_before_a_write_are_counted_once() {
     let config = throttled::Config {

@@ -14,7 +14,8 @@ use crate::append::{AppendFile, AppendFolder, Operation};
 use crate::engine::private;
 use crate::{Key, Prefix};
 
-/// Opening a pipe that someone put there would wait for its other end for ever. To a file it makes no difference.
+/// Opening a pipe that someone put there would wait for its other end for ever. For a regular file the flag makes no
+/// difference.
 #[expect(clippy::cast_possible_wrap, reason = "the kernel's flags are an int")]
 const NEVER_WAIT: i32 = OFlags::NONBLOCK.bits() as i32;
 
@@ -60,7 +61,7 @@ impl AppendFolder for Folder {
 
     fn names(&self) -> Operation<'_, Vec<String>> {
         Operation::now(|| {
-            // What is not text has no name that was given here.
+            // Names that are not valid text were not made here.
             fs::read_dir(&self.path)?
                 .map(|entry| Ok(entry?.file_name().into_string().ok()))
                 .filter_map(Result::transpose)
@@ -78,12 +79,13 @@ impl AppendFolder for Folder {
     fn create(&self, name: &str) -> Operation<'_, Box<dyn AppendFile>> {
         Operation::now(|| {
             let path = self.path.join(name);
-            // What has the name may be a link to another file of the log, or to any file at all: it is never written to.
+            // Whatever has this name may be a link to another file of the log, or to any file at all, so it is never
+            // written to.
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            // For this user alone, as everything that the store makes.
+            // For this user alone, like everything that the store creates.
             let file = OpenOptions::new()
                 .write(true)
                 .create_new(true)
@@ -116,7 +118,7 @@ impl AppendFolder for Folder {
     }
 
     fn holds(&self, key: &Key, value: &[u8]) -> Operation<'_, bool> {
-        // Behind the value is the stamp, which need not be read: no value is the beginning of another.
+        // The stamp after the value need not be read, since no value is a prefix of another.
         Operation::now(|| {
             let file = fs::File::open(self.store.folders.path(key))?;
             Ok(read_start(file, value.len())? == value)
@@ -143,7 +145,7 @@ impl AppendFile for File {
 
     fn is_in_place(&self) -> Operation<'_, bool> {
         Operation::now(|| {
-            // The file's own name leads through the namespace's folder.
+            // The file's path leads through the namespace's folder, so this covers a replaced folder too.
             Ok(self.store.identity.missing()?.is_none() && is_at(&self.file, &self.path)?)
         })
     }

@@ -12,8 +12,8 @@ pub(super) fn not_applied(doing: &str, error: io::Error) -> Error {
     }
 }
 
-/// An error of the very call that makes the write take place. The kernel checks rights, space and names
-/// before it changes anything; what else went wrong may have done so half way.
+/// An error of the very call that makes the write take place. The kernel checks rights, space and names before it
+/// changes anything; any other error may have come half way through.
 pub(super) fn maybe_applied(key: &Key, doing: &str, error: io::Error) -> Error {
     match refusal(&error) {
         Some(hint) => Error::refused(doing, hint, error),
@@ -21,7 +21,7 @@ pub(super) fn maybe_applied(key: &Key, doing: &str, error: io::Error) -> Error {
     }
 }
 
-/// What someone has to do before it is of any use to try again; `None` where nobody has to.
+/// What has to be fixed before a retry can help; `None` if nothing has to be.
 fn refusal(error: &io::Error) -> Option<&'static str> {
     use io::ErrorKind as Kind;
     Some(match error.kind() {
@@ -38,7 +38,7 @@ fn refusal(error: &io::Error) -> Option<&'static str> {
             "keep the whole store on one file system, without mounts below its folder"
         }
         Kind::InvalidFilename => "use a shorter path for the store's folder",
-        // Making the folder anew would start a new history in the empty place where a disk was mounted.
+        // Creating the folder again would start a new history on an empty mount point.
         Kind::NotFound => {
             "a folder of the store is gone: mount or restore it, then start this process again"
         }

@@ -11,13 +11,12 @@ pub(super) enum Kind {
     Network(&'static str),
     /// May be shared with other hosts, whose locks may not exclude ours.
     Shared(&'static str),
-    /// The kernel's own: it looks like files and keeps none.
+    /// One of the kernel's own: it looks like files and stores none.
     Kernel(&'static str),
-    /// Nothing is known of it.
+    /// Not known.
     Other,
 }
 
-/// Asks the kernel.
 #[cfg(target_os = "linux")]
 pub(super) fn kind_of(folder: &Path) -> io::Result<Kind> {
     // The kernel's numbers are 32 bits wide; their type differs between processors.
@@ -26,14 +25,14 @@ pub(super) fn kind_of(folder: &Path) -> io::Result<Kind> {
     Ok(classify(magic))
 }
 
-/// Elsewhere nothing is known.
+/// Other systems: not known.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn kind_of(_folder: &Path) -> io::Result<Kind> {
     Ok(Kind::Other)
 }
 
-/// By the numbers of `linux/magic.h` and of file systems outside the kernel. Some of what is `Shared` is
-/// as good as local, and some is not, and the number does not tell.
+/// By the numbers of `linux/magic.h` and of file systems outside the kernel. Some of those that are `Shared` are as
+/// good as local ones and some are not, and the number does not tell which.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 fn classify(magic: u32) -> Kind {
     match magic {

@@ -1,11 +1,12 @@
-//! The folders that objects lie in, and what it takes for them to survive a loss of power.
+//! The folders that objects lie in, and what makes them survive a loss of power.
 //!
-//! A file is durable only when every folder above it is, and the process that made a folder may
-//! have been killed before it synced the one above. So it is not enough to sync what one has made
-//! oneself: the first write to a folder syncs all folders above it, whichever process made them.
+//! A file is durable only when every folder above it is, and the process that made a folder may have been killed before
+//! it synced the one above. So it is not enough for a process to sync what it made: the first write to a folder syncs
+//! all folders above it, whichever process made them.
 //!
-//! A folder that has become empty is removed, so that what is made for a while (a snapshot's, a node's) leaves nothing behind. A folder of
-//! the same name may be made later, by any process: so a folder is remembered with what tells it from another.
+//! A folder that has become empty is removed, so that short-lived folders (a snapshot's, a node's) leave nothing
+//! behind. Any process may later create a folder of the same name, so a folder is remembered with what tells it from
+//! another.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,7 +19,7 @@ use std::time::SystemTime;
 use super::super::private;
 use crate::Key;
 
-/// Forgetting costs a few more syncs, and keeps a store with ever new folders from growing.
+/// Dropping entries costs a few more syncs, and keeps the memory bounded in a store with ever new folders.
 const DURABLE_MAX: usize = 10_000;
 
 /// How far below the root an empty folder is removed: `NAMESPACE/nodes/NAME` is, `NAMESPACE/nodes` is not.
@@ -31,7 +32,7 @@ pub(super) struct Folders {
     durable: Mutex<HashMap<PathBuf, Birth>>,
 }
 
-/// Tells a folder from another that has its name later. Numbers are given out again, but not in the same nanosecond.
+/// Tells a folder from a later one of the same name. Inode numbers are reused, but not within the same nanosecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Birth {
     number: u64,
@@ -50,15 +51,15 @@ impl Birth {
 }
 
 impl Folders {
-    /// Makes the root if it is missing.
+    /// Creates the root if it is missing.
     pub(super) fn open(root: &Path) -> io::Result<Self> {
         let root = std::path::absolute(root)?;
         make_all(&root)?;
         // A later change of the working folder or of a link must not lead elsewhere.
         let root = root.canonicalize()?;
         if let Some(above) = root.parent() {
-            // Another process may have made the root just now. Without the right to read the folder
-            // above, this one has not made anything there, and has nothing to answer for.
+            // Another process may have created the root just now. A process without read access to the folder above has
+            // created nothing there, so it need not sync it.
             let _ = sync(above);
         }
         Ok(Self {
@@ -75,7 +76,8 @@ impl Folders {
         self.root.join(key.as_str())
     }
 
-    /// Makes a folder and those above it, but never the root: if that is gone, so is the store. Nor one that must stay.
+    /// Creates a folder and those above it, but never the root (if that is gone, so is the store), and never one that
+    /// must stay.
     pub(super) fn make(&self, folder: &Path, stays: impl Fn(&Path) -> bool) -> io::Result<()> {
         self.make_below(folder, &stays)
     }
@@ -101,15 +103,16 @@ impl Folders {
         }
     }
 
-    /// Removes a folder from which something was deleted, if nothing is left in it. A writer that is about to use it makes it again. Those
-    /// near the root stay: there are few, and a namespace's must be the one that it was.
+    /// Removes a folder from which something was deleted, if it is empty now. A writer that is about to use it creates
+    /// it again. Folders near the root stay: there are few, and a namespace's folder must never be replaced.
     pub(super) fn remove_if_empty(&self, folder: &Path) {
         let depth = folder
             .strip_prefix(&self.root)
             .map(|it| it.components().count());
         let may_go = depth.is_ok_and(|depth| depth >= REMOVED_DEPTH_MIN)
             && Birth::of(folder).is_ok_and(|birth| birth.at.is_some());
-        // One that is not empty is refused by the system. And if its removal is lost with the power, it is an empty folder.
+        // The system refuses to remove one that is not empty. If a power loss undoes the removal, only an empty folder
+        // is left.
         if may_go && fs::remove_dir(folder).is_ok() {
             self.durable().remove(folder);
         }
@@ -147,8 +150,8 @@ impl Folders {
         Ok(())
     }
 
-    /// Makes it durable that something was deleted from the folder. Other deletes may have removed the folder meanwhile, and the one above
-    /// it: once that is durable, so is this.
+    /// Makes a deletion from the folder durable. Other deletes may have removed the folder meanwhile, and the one above
+    /// it: once that is durable, so is this deletion.
     pub(super) fn sync_removal(&self, folder: &Path) -> io::Result<()> {
         for folder in folder.ancestors() {
             match self.sync(folder) {
@@ -159,7 +162,7 @@ impl Folders {
         Ok(())
     }
 
-    /// A set that misses an entry costs a sync, so a panic elsewhere has broken nothing.
+    /// An entry that is missing only costs a sync, so a poisoned lock does no harm.
     fn durable(&self) -> MutexGuard<'_, HashMap<PathBuf, Birth>> {
         self.durable.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -202,7 +205,7 @@ mod tests {
         other.remove_if_empty(&folder);
         assert!(!folder.exists());
         other.make(&folder, |_| false).unwrap();
-        // It is another one, so that what the first has synced does not count for it.
+        // It is another folder, so the first one's sync does not count for it.
         assert_ne!(Birth::of(&folder).unwrap(), before);
         one.sync(&folder).unwrap();
         assert_eq!(one.durable()[&folder], Birth::of(&folder).unwrap());

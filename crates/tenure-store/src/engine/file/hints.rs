@@ -2,7 +2,7 @@
 //!
 //! The kernel watches single folders, not trees. So every folder from the root down to the prefix
 //! and all those below it are watched, each as soon as it appears, and what is found in a new
-//! folder counts as changed: it may have been there before the watch was. The prefix's own folder
+//! folder counts as changed, since it may have been there before the watch. The prefix's own folder
 //! need not exist yet.
 //!
 //! Each watch is one inotify instance, of which Linux allows a user 128 unless told otherwise
@@ -56,8 +56,8 @@ pub(super) fn watch(root: &Path, prefix: &Prefix) -> Option<Watch> {
     Some(watch)
 }
 
-// The successor of this function is unsafe, for the sake of types that change their descriptor
-// while it is registered. This one cannot.
+// The successor of this function is unsafe, because of types that change their descriptor while it
+// is registered. This type cannot.
 #[allow(deprecated)]
 fn start() -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
@@ -73,16 +73,16 @@ fn tell_of_no_hints(prefix: &Prefix, error: &io::Error) {
     );
 }
 
-/// Passes hints on until there are none to be had.
+/// Passes hints on until no more can come.
 async fn follow(inotify: AsyncFd<Arc<OwnedFd>>, mut tree: Tree) -> io::Result<()> {
     tree = tree.cover(vec![String::new()]).await?;
-    // Whatever happened before the folders were watched is covered by this.
+    // This covers whatever happened before the folders were watched.
     tree.sender.anything();
     let mut buffer = Box::new_uninit_slice(BUFFER_BYTES);
     loop {
         let mut ready = inotify.readable().await?;
         let news = tree.read(&mut buffer)?;
-        // All there was has been read. What comes from now on makes the descriptor ready again.
+        // Everything has been read. New events make the descriptor ready again.
         ready.clear_ready();
         if !news.folders.is_empty() {
             tree = tree.cover(news.folders).await?;
@@ -93,7 +93,7 @@ async fn follow(inotify: AsyncFd<Arc<OwnedFd>>, mut tree: Tree) -> io::Result<()
     }
 }
 
-/// What a batch of events calls for besides hints.
+/// What a batch of events requires besides hints.
 #[derive(Debug, Default)]
 struct News {
     /// Folders that have appeared.
@@ -161,13 +161,13 @@ impl Tree {
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(covered) => covered,
-            // The runtime ends, and this task with it: there is nothing to tell.
+            // The runtime ends, and this task with it: there is nothing to report.
             Err(error) if error.is_cancelled() => std::future::pending().await,
             Err(error) => Err(io::Error::other(error)),
         }
     }
 
-    /// Watches one folder, tells of the objects that are in it already, and returns the folders.
+    /// Watches one folder, reports the objects that are already in it, and returns its folders.
     fn cover_one(&mut self, folder: &str) -> io::Result<Vec<String>> {
         let path = self.root.join(folder);
         let flags = WatchFlags::CREATE
@@ -179,13 +179,13 @@ impl Tree {
         let mut below = Vec::new();
         match inotify::add_watch(&*self.inotify, &path, flags) {
             Ok(number) => self.folders.insert(number, folder.to_owned()),
-            // It is gone again, or not for us to see.
+            // It is gone again, or this process may not read it.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) if !folder.is_empty() => {
                 return Ok(below);
             }
             Err(error) => return Err(error.into()),
         };
-        // If it vanishes now, an event says so.
+        // If it disappears now, there is an event for that.
         for entry in fs::read_dir(path).into_iter().flatten().flatten() {
             let name = entry.file_name();
             match (name.to_str(), entry.file_type()) {
@@ -200,7 +200,7 @@ impl Tree {
     /// Whether the folder leads to the prefix or lies under it.
     fn concerns(&self, folder: &str) -> bool {
         let prefix = self.prefix.as_str();
-        // `.tenure` is the folder of no key.
+        // `.tenure` is not a valid prefix of keys.
         Prefix::new(folder).is_ok() && (folder.starts_with(prefix) || prefix.starts_with(folder))
     }
 

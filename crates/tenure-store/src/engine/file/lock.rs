@@ -32,17 +32,17 @@ impl Lock {
         let started = Instant::now();
         let mut pause = PAUSE_MIN;
         loop {
-            // A flock belongs to the open file. Opening it anew each time lets it exclude threads too, and finds the new
-            // file if someone has removed the one before.
+            // A flock belongs to the open file. Opening it again each time lets it exclude threads too, and finds the
+            // new file if someone has removed the old one.
             let file = open(
                 &path,
                 OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC,
-                // Who can open it can hold it, and stop everybody.
+                // Anyone who can open it can hold it, and block every writer.
                 Mode::from_raw_mode(0o600),
             )
             .map_err(failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // A file that is no longer there locks out nobody who comes later.
+                // A lock on a file that was removed does not exclude later writers.
                 Ok(()) if is_at(&file, &path).map_err(failed)? => return Ok(Self(file)),
                 Ok(()) | Err(Errno::WOULDBLOCK | Errno::INTR) => {}
                 Err(error) => return Err(failed(error)),

@@ -1,10 +1,10 @@
-//! The names in a folder, in as few calls to the kernel as will do.
+//! The names in a folder, in as few calls to the kernel as possible.
 //!
 //! One call sees the folder at one moment. Between two calls, btrfs and tmpfs move the name of a
-//! file that is replaced, and a reader that has passed its new place and not reached its old one
-//! misses it. (Measured on Linux 6.18 with 3,000 files that were replaced without pause: 75 of 197
-//! listings on tmpfs were short. On ext4 and xfs none was.) So the buffer has room for some 20,000
-//! names.
+//! file that is replaced, and a reader that is past its new position and has not reached its old
+//! one misses it. (Measured on Linux 6.18 with 3,000 files that were replaced without pause: 75 of
+//! 197 listings on tmpfs were short. On ext4 and xfs none was.) So the buffer has room for some
+//! 20,000 names.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -26,8 +26,8 @@ impl Names {
         }
     }
 
-    /// Calls `found` with the name of every file, and with that of every folder and a slash. Leaves
-    /// out what is neither, and what no key can name.
+    /// Calls `found` with the name of every file, and with the name of every folder plus a slash.
+    /// Skips everything else, and names that no key can have.
     #[cfg(target_os = "linux")]
     pub(super) fn read(&mut self, folder: &Path, mut found: impl FnMut(&str)) -> io::Result<()> {
         use rustix::fs::{FileType, Mode, OFlags, RawDir, open};
@@ -60,7 +60,7 @@ impl Names {
         Ok(())
     }
 
-    /// As above, with the calls that every system has.
+    /// As above, with calls that exist on every system.
     #[cfg(not(target_os = "linux"))]
     pub(super) fn read(&mut self, folder: &Path, mut found: impl FnMut(&str)) -> io::Result<()> {
         for entry in std::fs::read_dir(folder)? {

@@ -17,7 +17,7 @@ use super::lock::fnv1a;
 use crate::stamp::{STAMP_BYTES_MAX, Stamp, Written};
 use crate::{VALUE_BYTES_MAX, Version};
 
-/// The most bytes that are read of a file that nobody of us wrote.
+/// The most bytes to read from a file that Tenure may not have written.
 const FILE_BYTES_MAX: u64 = (VALUE_BYTES_MAX + STAMP_BYTES_MAX) as u64;
 
 /// An open file that is an object.
@@ -30,8 +30,8 @@ pub(super) struct ObjectFile {
 }
 
 impl ObjectFile {
-    /// `None` if there is nothing, or something that is no object: a folder, a link, a pipe.
-    /// `InvalidData` if it is larger than any object.
+    /// `None` if there is nothing, or something that is not an object: a folder, a link, a pipe. `InvalidData` if it is
+    /// larger than any object.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         // Without NONBLOCK a pipe that someone put there would hold the reader for ever.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -63,14 +63,14 @@ impl ObjectFile {
 
     /// When the file got its name, on the host's wall clock, in nanoseconds since 1970.
     ///
-    /// This is the time of the last change of the file's own record, not of its content: the rename
-    /// that makes a write take place sets it, and so does someone who restores a copy manually.
+    /// This is the time of the last change of the file's own record, not of its content: the rename that makes a write
+    /// take place sets it, and so does restoring a copy.
     pub(super) fn changed(&self) -> i64 {
         self.changed_nanoseconds
     }
 
-    /// How long it took, at most, from a write's beginning until the file got its name. A copy that was
-    /// put back by hand took long, so that it does not look as old as the write that it once was.
+    /// At most how long after a write's beginning its file got its name. This is long for a copy that was restored
+    /// manually, so that the copy does not look as old as the original write.
     pub(super) fn delay(&self, written: Written) -> Duration {
         let changed = u64::try_from(self.changed_nanoseconds).unwrap_or_default();
         Duration::from_nanos(changed.saturating_sub(written.wall_nanoseconds))
@@ -100,8 +100,8 @@ impl ObjectFile {
         Ok((value, version, stamp.and_then(Stamp::written)))
     }
 
-    /// The version of a file that someone put there by hand. The content alone would come back when the
-    /// old content does, the times alone are too coarse.
+    /// The version of a file that was put there manually. A hash of the content alone would repeat when old content
+    /// comes back, and times alone are too coarse.
     fn version_by_hand(&self, content: &[u8]) -> Version {
         Version::new(format!(
             "by-hand-{:016x}-{:x}-{:x}",

@@ -1,9 +1,9 @@
-//! The folders of namespaces, which must stay those that they were.
+//! The folders of namespaces, which must not be replaced.
 //!
-//! A namespace's folder can be moved away while the store's own stays. A process that went on would make it anew, and
-//! start everything in it from nothing: another queue, terms that begin with 1 again. So a folder that a process
-//! [pins](crate::Store::pin) is made at once if it is missing, and compared from then on, as the store's own is. Nothing but
-//! that makes it: a write that finds it missing between its own looks does not.
+//! A namespace's folder can be moved away while the store's own folder stays. A process that went on would create it
+//! again, and start everything in it from nothing: another queue, terms that begin at 1 again. So a folder that a
+//! process [pins](crate::Store::pin) is created at once if it is missing, and compared from then on, like the store's
+//! own folder. Only pinning creates it: a write that finds it missing between its own checks does not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::Error;
 use crate::engine::identity::Identity;
 
-/// A process has one namespace, as a rule. Each is looked at by every request.
+/// A process usually has one namespace. Every request checks all of them.
 const PINNED_MAX: usize = 64;
 
 #[derive(Debug, Default)]
@@ -23,14 +23,14 @@ pub(super) struct Pinned {
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// It was there when it was pinned, or should have been: without it the namespace is gone.
+    /// Whether the folder existed when it was pinned, or should have: without it the namespace is gone.
     must_be: bool,
-    /// What was there first. Held open, so that its number is not given to another.
+    /// The first folder that was seen there, held open so that its inode number is not reused.
     seen: Option<(Identity, fs::File)>,
 }
 
 impl Pinned {
-    /// From when it is there on, this folder must stay.
+    /// Adds a folder, which must stay from the moment it exists.
     pub(super) fn add(&self, path: PathBuf, must_be: bool) {
         let mut folders = self.folders();
         if folders.iter().any(|folder| folder.path == path) {
@@ -49,7 +49,7 @@ impl Pinned {
         folders.push(folder);
     }
 
-    /// Fails if one of them is another now, or gone.
+    /// Fails if one of them was replaced or is gone.
     pub(super) fn check(&self, doing: &str) -> Result<(), Error> {
         let mut folders = self.folders();
         folders.iter_mut().try_for_each(|folder| {
@@ -70,7 +70,7 @@ impl Pinned {
         self.folders().iter().any(|folder| folder.path == path)
     }
 
-    /// Whether another is where one of them was. A process that only asks this, and makes no request, has seen it too.
+    /// Whether one of them was replaced. This also notes new folders, for a process that makes no requests.
     pub(super) fn is_replaced(&self) -> bool {
         let mut folders = self.folders();
         folders.iter_mut().any(|folder| {
@@ -80,14 +80,15 @@ impl Pinned {
         })
     }
 
-    /// Each entry is whole at all times: a panic elsewhere has broken nothing.
+    /// Each entry is always complete, so a poisoned lock is still consistent.
     fn folders(&self) -> MutexGuard<'_, Vec<Folder>> {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Folder {
-    /// Notes what is there, if nothing was so far. Opened first: if it is replaced in between, the next look tells.
+    /// Notes the folder, if none was noted so far. It is opened first: if it is replaced in between, the next check
+    /// notices.
     fn look(&mut self) {
         if self.seen.is_none()
             && let Ok(held) = fs::File::open(&self.path)

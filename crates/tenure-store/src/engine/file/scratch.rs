@@ -1,8 +1,8 @@
 //! Temporary files, and the removal of those whose writer was killed.
 //!
-//! Every open store has a folder of its own in `.tenure/tmp` and holds a `flock` on it for as long
-//! as it lives. A folder whose lock can be had belongs to nobody any more, whatever its age, and a
-//! folder whose owner is merely stopped is never touched.
+//! Every open store has its own folder in `.tenure/tmp` and holds a `flock` on it for as long as it lives. If the lock
+//! of a folder can be taken, the folder has no owner any more, whatever its age. A folder whose owner is merely stopped
+//! is never touched.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,21 +14,21 @@ use rustix::fs::{FlockOperation, flock};
 use super::super::private;
 use crate::stamp::Stamp;
 
-/// How often to try for a folder of one's own. Only a clean-up in the few microseconds before the new
-/// folder is locked takes it away.
+/// How often to try to create a folder. An attempt fails only if a clean-up removes the new folder in the few
+/// microseconds before it is locked.
 const CLAIM_ATTEMPTS_MAX: usize = 100;
 
 /// The temporary files of one open store.
 #[derive(Debug)]
 pub(super) struct Scratch {
     folder: PathBuf,
-    /// Holds the lock that says that the owner lives. It also keeps the file system from being
-    /// unmounted under the store.
+    /// Holds the lock that shows that the owner is alive. It also keeps the file system from being unmounted under the
+    /// store.
     _alive: fs::File,
     next: AtomicU64,
 }
 
-/// A file that is complete and durable but has no place yet. Removed when dropped, unless it got one.
+/// A file that is complete and durable but is not at its path yet. Removed when dropped, unless it was moved there.
 #[derive(Debug)]
 pub(super) struct Temporary {
     path: PathBuf,
@@ -36,12 +36,11 @@ pub(super) struct Temporary {
 }
 
 impl Scratch {
-    /// Removes the leftovers of the dead and makes a folder for the living.
+    /// Removes the folders of dead owners and creates one for this store.
     pub(super) fn open(all: &Path) -> io::Result<Self> {
         private::create_folders(all)?;
         for entry in fs::read_dir(all)? {
-            // What cannot be removed, for lack of rights or because another process is about it, is in
-            // nobody's way.
+            // What cannot be removed, because of access rights or because another process is removing it, does no harm.
             let _ = remove_if_dead(&entry?.path());
         }
         for _ in 0..CLAIM_ATTEMPTS_MAX {
@@ -81,7 +80,7 @@ impl Drop for Scratch {
 }
 
 impl Temporary {
-    /// Puts the file at `path` unless there is something already.
+    /// Puts the file at `path` unless something is there already.
     pub(super) fn create(&mut self, path: &Path) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         {
@@ -97,7 +96,7 @@ impl Temporary {
                 Err(error) => return Err(error.into()),
             }
         }
-        // A second name instead. The first goes when this is dropped.
+        // A hard link instead. The first name is removed when this is dropped.
         fs::hard_link(&self.path, path)
     }
 
@@ -128,7 +127,7 @@ fn claim(folder: &Path) -> io::Result<Option<fs::File>> {
     if flock(&alive, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(None);
     }
-    // A clean-up holds the lock until the folder is gone, so one that came first shows now.
+    // A clean-up holds the lock until the folder is gone, so if one came first, the folder is gone now.
     Ok(folder.exists().then_some(alive))
 }
 

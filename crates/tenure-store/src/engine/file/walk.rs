@@ -3,11 +3,10 @@
 //! A folder `n` stands for keys that start with `n/`, and `/` sorts between `.` and `0`: `a-b`,
 //! `a/b` and `a0` come in this order. So folders are sorted by their names with the slash.
 //!
-//! A page costs one look at every name in the folders that it touches, memory for the names behind
-//! the place where it starts, and one open file per entry for its version. Folders that lie wholly
-//! before that place are not opened. A folder of 100,000 objects takes 100 passes over its names,
-//! some 30 ms each; to keep cursors for readers that may never come back would cost more than it
-//! saves.
+//! A page costs one look at every name in the folders that it touches, memory for the names after
+//! its start, and one open file per entry for its version. Folders that lie wholly before the start
+//! are not opened. A folder of 100,000 objects takes 100 passes over its names, some 30 ms each.
+//! Keeping cursors for readers that may never come back would cost more than it saves.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -28,7 +27,7 @@ const SCANS_MAX: usize = 3;
 /// Changes closer together than this may carry the same time.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The objects under `prefix` behind `after`.
+/// The objects under `prefix` after the key `after`.
 pub(super) fn page(root: &Path, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
     let mut walk = Walk {
         root,
@@ -54,8 +53,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Appends what is behind `after` in one folder, until one more than a page is there. As deep
-    /// as the folders are, which is as many levels as a key has room for.
+    /// Appends what comes after the key in one folder, until there is one more than a page. It
+    /// recurses as deep as the folders go, which the length of a key bounds.
     fn visit(&mut self, folder: &str) -> io::Result<()> {
         let mut paths = self.paths(folder)?;
         let mut last = String::new();
@@ -63,12 +62,12 @@ impl Walk<'_> {
             if self.entries.len() > PAGE_ENTRIES_MAX {
                 break;
             }
-            // Two scans have found it.
+            // Two scans found it.
             if path == last {
                 continue;
             }
             if path.ends_with('/') {
-                // Also a bound on the depth: no key is longer, and no prefix.
+                // This also bounds the depth: no prefix is longer than a key may be.
                 if Prefix::new(&path).is_ok() {
                     self.visit(&path)?;
                 }
@@ -83,7 +82,7 @@ impl Walk<'_> {
     fn entry(&self, key: Key) -> io::Result<Option<Entry>> {
         let version = match ObjectFile::open(&self.root.join(key.as_str())) {
             Ok(Some(file)) => file.version(),
-            // It has vanished since.
+            // It has disappeared since.
             Ok(None) => return Ok(None),
             Err(error) => Err(error),
         };
@@ -100,22 +99,23 @@ impl Walk<'_> {
         }
     }
 
-    /// What is in a folder and may lead behind `after`, the first on top, folders with their slash.
-    /// A heap, because a page takes few of many and need not sort the rest.
+    /// The names in a folder that may lead past `after`, the smallest on top, folders with their
+    /// slash. A heap, because a page takes a few names of many and need not sort the rest.
     ///
-    /// An object that is renewed all the time must not vanish from listings, and a single scan can
-    /// miss it: see [`Names`]. On btrfs it can even in a small folder, for the end of a scan is
-    /// fixed when the folder is opened, and the name of a file that is replaced moves behind it. So
-    /// a folder that has changed is scanned again, and the names are put together.
+    /// An object that is renewed all the time must not vanish from listings, but a single scan can
+    /// miss it: see [`Names`]. On btrfs that happens even in a small folder, because the end of a
+    /// scan is fixed when the folder is opened, and the name of a replaced file moves past it. So a
+    /// folder that has changed is scanned again, and the names are merged.
     fn paths(&mut self, folder: &str) -> io::Result<BinaryHeap<Reverse<String>>> {
         let mut paths = Vec::new();
         for _ in 0..SCANS_MAX {
             match self.scan(folder, &mut paths) {
                 Ok(Scan::Exact) => break,
                 Ok(Scan::Disturbed) => {}
-                // The folder has vanished, or never was one.
+                // The folder has disappeared, or never was one.
                 Err(error) if is_missing(&error) => break,
-                // Not ours: the top of many file systems has one that only root may read.
+                // Not ours: many file systems have this folder at their top, and only root may read
+                // it.
                 Err(error)
                     if folder == "lost+found/"
                         && error.kind() == io::ErrorKind::PermissionDenied =>
@@ -150,7 +150,7 @@ impl Walk<'_> {
 }
 
 enum Scan {
-    /// Nothing changed meanwhile.
+    /// Nothing changed during the scan.
     Exact,
     /// Something changed, or may have.
     Disturbed,
@@ -168,7 +168,7 @@ fn changed(folder: &Path) -> io::Result<Duration> {
     Ok(Duration::new(seconds, nanoseconds))
 }
 
-/// Whether a change from now on would carry another time.
+/// Whether a change from now on would get a different time.
 fn is_settled(changed: Duration) -> bool {
     SystemTime::now()
         .duration_since(UNIX_EPOCH + changed)
@@ -212,7 +212,7 @@ mod tests {
             let under = |key: &&&str| prefix.is_empty() || key.starts_with(&format!("{prefix}/"));
             let all: Vec<&str> = keys.iter().filter(under).copied().collect();
             assert_eq!(list(prefix, None), all, "under {prefix:?}");
-            // Also behind keys that do not exist, and that lie before or behind the prefix.
+            // Also behind keys that do not exist, and that lie before or after the prefix.
             for after in keys.iter().chain(&["0", "a", "a/c", "a/c/d0", "c/b", "zz"]) {
                 let rest: Vec<&str> = all.iter().filter(|key| *key > after).copied().collect();
                 assert_eq!(

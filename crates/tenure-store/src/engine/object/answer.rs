@@ -7,10 +7,10 @@ use object_store::client::{HttpError, HttpErrorKind, HttpResponse};
 
 use super::http::{Answer, Kind};
 
-/// The longest name of an error that is taken over; the services' own are shorter.
+/// The longest name of an error that is used; the services' own are shorter.
 const CODE_BYTES_MAX: usize = 64;
 
-/// Reads what an answer means, and gives it back for `object_store` to read.
+/// Reads what an answer means, and returns it for `object_store` to read.
 pub(super) async fn read(
     response: HttpResponse,
     kind: Kind,
@@ -24,7 +24,7 @@ pub(super) async fn read(
     }
     let (parts, body) = response.into_parts();
     let body = match body.bytes().await {
-        // The status of an error says enough without the rest.
+        // The status of an error is enough without the body.
         Err(_) if is_error => Bytes::new(),
         body => body?,
     };
@@ -80,8 +80,8 @@ fn inner(body: &[u8]) -> Option<Answer> {
     })
 }
 
-/// A listing that can be relied on. `object_store` reads any XML as an empty listing, even the page of
-/// some other server, and takes one without a token for the last.
+/// Returns a listing that can be relied on. `object_store` reads any XML as an empty listing, even a page of some other
+/// server, and takes a page without a token for the last one.
 fn listing(body: Bytes) -> Result<Bytes, HttpError> {
     let invalid = |why| HttpError::new(HttpErrorKind::Decode, std::io::Error::other(why));
     let text = std::str::from_utf8(&body).map_err(|_| invalid("the answer is not text"))?;
@@ -96,9 +96,9 @@ fn listing(body: Bytes) -> Result<Bytes, HttpError> {
     Ok(kept.map_or(body, Bytes::from))
 }
 
-/// A listing without the entries whose names `object_store` would change (it takes the folder marker
-/// `a/` for the object `a`) or would fail the whole listing for (`a//b`); `None` if there are none. They
-/// are no keys, but to be expected: the console of S3 makes such markers.
+/// A listing without the entries whose names `object_store` would change (it takes the folder marker `a/` for the
+/// object `a`) or would fail the whole listing for (`a//b`); `None` if there are none. They are not keys, but they do
+/// occur: the console of S3 makes such markers.
 fn without_odd_names(text: &str) -> Option<String> {
     let (entry, name) = if text.contains("<EnumerationResults") {
         (("<Blob>", "</Blob>"), ("<Name>", "</Name>"))
@@ -121,7 +121,7 @@ fn without_odd_names(text: &str) -> Option<String> {
     (copied > 0).then_some(kept)
 }
 
-/// Whether a name, as it stands in XML, is one that `object_store` cannot hold.
+/// Whether a name, as written in XML, is one that `object_store` cannot hold.
 fn is_odd(name: &str) -> bool {
     let mut references = name.split("&#").skip(1).filter_map(|rest| {
         let (number, _) = rest.split_once(';')?;

@@ -37,9 +37,9 @@ impl<T: ObjectStore + PaginatedListStore> Client for T {}
 
 /// Two clients that share connections and credentials.
 pub(super) struct Clients {
-    /// Tries again, a little.
+    /// Retries a few times.
     pub(super) reader: Arc<dyn Client>,
-    /// Never tries again.
+    /// Never retries.
     pub(super) writer: Arc<dyn Client>,
 }
 
@@ -149,8 +149,8 @@ impl Settings {
         }
     }
 
-    /// Makes the clients. `variables` are environment variables: those that the service's own tools
-    /// use count, what the URL says counts more, and all others are ignored.
+    /// Makes the clients. Of the environment variables in `variables`, those that the service's own tools use are read,
+    /// and all others are ignored. The URL takes precedence.
     pub(super) fn connect(
         &mut self,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -178,7 +178,7 @@ impl Settings {
             Service::Gcs => self.connect_gcs(&variables, options),
             Service::Azure => self.connect_azure(&variables, options),
         };
-        // The library's own words may quote a key file or a key.
+        // The library's error may quote a key file or a key, so it is dropped.
         clients.map_err(|_| {
             if !allow_http && !http::has_authorities() {
                 return Error::invalid(
@@ -222,7 +222,7 @@ impl Settings {
         let builder = builder
             .with_bucket_name(&self.bucket)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
-            // One object is deleted at a time, and every look-alike knows the plain DELETE.
+            // One object is deleted at a time, and every compatible service knows the plain DELETE.
             .with_disable_bulk_delete(true);
         clients!(builder, options)
     }
@@ -271,14 +271,14 @@ impl Settings {
         if let Some(endpoint) = &self.endpoint {
             builder = builder
                 .with_endpoint(endpoint.clone())
-                // The emulator's fixed address would win otherwise.
+                // The emulator's fixed address would take precedence otherwise.
                 .with_use_emulator(false);
         }
         clients!(builder.with_container_name(&self.bucket), options)
     }
 }
 
-/// For reads: a hiccup should not reach the caller, an outage should, and soon.
+/// For reads: a short failure should not reach the caller; an outage should, and soon.
 fn few_retries() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
@@ -299,7 +299,7 @@ fn no_retries() -> RetryConfig {
     }
 }
 
-/// The scheme of an endpoint, if it is one.
+/// Checks an endpoint, and returns its scheme.
 fn check_endpoint(endpoint: &str) -> Result<&'static str, Error> {
     let hint = "use https://HOST or, without encryption, http://HOST:PORT";
     let invalid = |what: &str| Err(Error::invalid(what, hint));

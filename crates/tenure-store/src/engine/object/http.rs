@@ -28,19 +28,19 @@ use super::{answer, date};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long an answer may take, besides the time for the value. Callers with a lease to keep put a
-/// tighter limit of their own around each operation.
+/// How long an answer may take, besides the time for the value. Callers with a lease to keep put their own, tighter
+/// limit around each operation.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How slowly a value may travel before the request is given up: 8 MiB get 32 seconds more.
+/// How slowly a value may travel before the request is cancelled: 8 MiB get 32 seconds more.
 const BYTES_PER_SECOND_MIN: u64 = 256 * 1024;
 
 /// Less than the 5 seconds after which the least patient servers close an idle connection, so that a
 /// write is hardly ever sent into one that is being closed, which ends as unknown.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The addresses at which cloud machines ask for credentials. Elsewhere nothing answers there, and
-/// nobody should wait long to hear that.
+/// The addresses at which cloud machines ask for credentials. Elsewhere nothing answers there, and callers should not
+/// wait long to find that out.
 const CREDENTIAL_HOSTS: [&str; 3] = [
     "169.254.169.254",
     "169.254.170.2",
@@ -102,8 +102,8 @@ pub(super) async fn witness<T>(operation: impl Future<Output = T>) -> (T, Seen) 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Connector {
     secure: Arc<OnceLock<reqwest::Client>>,
-    /// Also speaks plain HTTP: to an endpoint that was named so, and to the services on the same
-    /// machine that hand out credentials.
+    /// Also speaks plain HTTP: to an endpoint that was given as `http://`, and to the services on the same machine that
+    /// hand out credentials.
     plain: Arc<OnceLock<reqwest::Client>>,
 }
 
@@ -135,17 +135,17 @@ fn generic(source: crate::Cause) -> object_store::Error {
 }
 
 fn new_client(allow_http: bool) -> Result<reqwest::Client, reqwest::Error> {
-    // The provider of the TLS library is chosen once per process; the first choice stays.
+    // The provider of the TLS library is chosen once per process; the first choice wins.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let built = settings(allow_http).build();
     if built.is_err() && allow_http {
-        // A host without certificates of authorities, as small containers are: it needs none to speak plain HTTP.
+        // This host has no CA certificates, as in small containers. Plain HTTP needs none.
         return settings(allow_http).tls_certs_only([]).build();
     }
     built
 }
 
-/// Whether servers at `https://` can be told from strangers here.
+/// Whether this host has CA certificates, without which no server at `https://` can be verified.
 pub(super) fn has_authorities() -> bool {
     new_client(false).is_ok()
 }
@@ -164,7 +164,7 @@ fn settings(allow_http: bool) -> reqwest::ClientBuilder {
         .pool_idle_timeout(IDLE_TIMEOUT)
 }
 
-/// How long a request may take that carries this much, one way or the other.
+/// How long a request may take that carries this many bytes, in either direction.
 pub(super) fn patience(bytes: u64) -> Duration {
     ANSWER_TIMEOUT + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
 }
@@ -275,7 +275,7 @@ fn start_write() -> bool {
 }
 
 fn note(ending: Ending, kind: Kind, for_credentials: bool) {
-    // Outside an operation nobody waits for the ending.
+    // Outside an operation nobody needs the ending.
     let _ = SEEN.try_with(|seen| {
         let mut seen = seen.borrow_mut();
         if kind.is_write() {

@@ -1,15 +1,14 @@
 //! Listings in byte order of the keys, page by page.
 //!
-//! S3, Google Cloud Storage and Azure list in byte order and start where they are asked to, so a page
-//! is one request. Services that keep folders (SeaweedFS, an Azure account with a hierarchical
-//! namespace) walk through them, and so list `a/b` before `a-b`; directory buckets of S3 Express have
-//! no order at all; and the emulator of Azure starts at the beginning every time. There all of the
-//! prefix is listed and sorted for every page, which is right and slow.
+//! S3, Google Cloud Storage and Azure list in byte order and start where they are asked to, so a page is one request.
+//! Services that keep folders (SeaweedFS, an Azure account with a hierarchical namespace) walk through them, and so
+//! list `a/b` before `a-b`; directory buckets of S3 Express have no order at all; and the emulator of Azure starts at
+//! the beginning every time. There, the whole prefix is listed and sorted for every page, which is correct but slow.
 //!
-//! Such a service is known by name, or found out: if each page is in byte order and lies behind the one
-//! before, then all pages together are. The first that is not gives the service away for good. A
-//! caller that starts at a key of its own choosing, on a service that is not known by name and has
-//! not shown itself yet, may miss entries; `tenure store check` shows it.
+//! Such a service is recognised by its name, or by its listings: if each page is in byte order and comes after the one
+//! before, then all pages together are in order. The first page that is not marks the service for good. A caller that
+//! starts at an arbitrary key, on a service that has not been recognised yet, may miss entries; `tenure store check`
+//! detects that.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -26,19 +25,19 @@ use crate::{Entry, Error, Key, PAGE_ENTRIES_MAX, Page, Prefix};
 /// How many requests are spent on finding out whether there is a store.
 const SURVEY_PAGES_MAX: usize = 8;
 
-/// How many stores below are named.
+/// How many stores below to name.
 const BELOW_MAX: usize = 5;
 
-/// What there is below a prefix.
+/// What was found below a prefix.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
-    /// There is a store.
+    /// Whether there is a store.
     pub(super) is_store: bool,
     /// The prefixes of stores below this one, some of them.
     pub(super) below: BTreeSet<String>,
-    /// The prefix is a namespace of a store above.
+    /// Whether the prefix is a namespace of a store above.
     pub(super) is_inside: bool,
-    /// Everything was looked at.
+    /// Whether everything was looked at.
     pub(super) is_whole: bool,
 }
 
@@ -61,7 +60,8 @@ impl Survey {
 type Token = Option<String>;
 
 impl Objects {
-    /// Checks that the bucket can be listed, and says what is there. One request, if the first object tells or there are few.
+    /// Checks that the bucket can be listed, and returns what is there. One request, if the first object shows it or
+    /// there are few.
     pub(super) async fn survey(&self, entries_first: usize) -> Result<Survey, Error> {
         let doing = format!("opening {}", self.location);
         let mut survey = Survey::default();
@@ -90,7 +90,7 @@ impl Objects {
                         if survey.below.len() < BELOW_MAX {
                             survey.below.insert(format!("{folder}{place}"));
                         }
-                        // Behind everything in this namespace: no name of ours has this character.
+                        // Continue after everything in this namespace: no name of ours has this character.
                         next = Some(format!("{folder}{namespace}/~"));
                     }
                     Belongs::Above => survey.is_inside = true,
@@ -146,8 +146,7 @@ impl Objects {
             if !behind.is_sorted_by(|left, right| left < right) {
                 return Ok(None);
             }
-            // A page may hold nothing but foreign objects. The caller goes on behind the last entry, so
-            // there has to be one.
+            // A page may hold only foreign objects. The caller continues after the last entry, so there must be one.
             if !entries.is_empty() || next.is_none() {
                 let more = next.is_some();
                 return Ok(Some(Page { entries, more }));
@@ -175,7 +174,7 @@ impl Objects {
         Ok(Page { entries, more })
     }
 
-    /// One page of the service's own, without what is not ours.
+    /// One page as the service gives it, without foreign objects.
     async fn list_keys(
         &self,
         prefix: &Prefix,
@@ -195,7 +194,7 @@ impl Objects {
         Ok((entries, next))
     }
 
-    /// One page of the service's own, in the names of the bucket.
+    /// One page as the service gives it, with the bucket's own names.
     async fn list_once(
         &self,
         doing: &str,

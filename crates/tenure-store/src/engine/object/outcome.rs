@@ -15,8 +15,8 @@
 //! writes that went through. 409 from S3 means that a concurrent request got in the way, not that the
 //! object exists.
 //!
-//! Messages are made of statuses, the services' names for errors and the words of the HTTP library
-//! without its URLs; bodies and URLs can hold signatures and never get into them.
+//! Messages have statuses, the services' names for errors, and the HTTP library's errors without URLs. Bodies and URLs
+//! can hold signatures and are never part of a message.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ impl From<&Ending> for Words {
     }
 }
 
-/// Why a PUT was not done.
+/// The error of a PUT that failed.
 pub(super) fn of_put(service: Service, key: &Key, expect: &Expect, seen: &Seen) -> Error {
     let doing = || format!("writing {key}");
     let Some(ending) = &seen.write else {
@@ -72,7 +72,7 @@ pub(super) fn of_put(service: Service, key: &Key, expect: &Expect, seen: &Seen) 
             Words::from(ending),
         ),
         412 => Error::conflict(key),
-        // HTTP would have 304 for `If-None-Match: *`, and some services do as it says.
+        // Some services answer a failed `If-None-Match: *` with 304.
         304 if *expect == Expect::Absent => Error::conflict(key),
         409 if code == "BlobAlreadyExists" => Error::conflict(key),
         404 if *expect != Expect::Absent && !is_bucket_missing(answer) => Error::conflict(key),
@@ -80,7 +80,7 @@ pub(super) fn of_put(service: Service, key: &Key, expect: &Expect, seen: &Seen) 
     }
 }
 
-/// Why a DELETE was not done; `None` if it was, or there was nothing to do.
+/// The error of a DELETE; `None` if it was done, or there was nothing to do.
 pub(super) fn of_delete(service: Service, key: &Key, is_done: bool, seen: &Seen) -> Option<Error> {
     let doing = format!("deleting {key}");
     let Some(ending) = &seen.write else {
@@ -120,7 +120,7 @@ fn of_answered_write(
     }
 }
 
-/// Why a read failed. What says that there is no object is asked of [`says_missing`] before.
+/// The error of a read that failed. Callers ask [`says_missing`] first, since a missing object is not an error.
 pub(super) fn of_read(service: Service, doing: String, seen: &Seen) -> Error {
     let without_credentials = |why: &str| {
         let hint = service.credentials_hint();
@@ -155,8 +155,8 @@ pub(super) fn says_not_found(seen: &Seen) -> bool {
     matches!(&seen.last, Some(Ending::Answered(answer)) if answer.status == StatusCode::NOT_FOUND)
 }
 
-/// A 404 without the service's own name for this may come from anything on the way, and is no reason to
-/// take an object for absent: that would start a new history.
+/// A 404 without the service's own name for this may come from anything on the way, so it must not count as a missing
+/// object: that would start a new history.
 fn is_object_missing(answer: &Answer) -> bool {
     answer.status == StatusCode::NOT_FOUND
         && matches!(answer.code.as_deref(), Some("NoSuchKey" | "BlobNotFound"))

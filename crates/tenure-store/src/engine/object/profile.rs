@@ -1,8 +1,8 @@
-//! Profiles in `~/.aws`, read as the AWS command line does: keys, region and endpoint of one profile, behind what the
-//! environment says. `object_store` reads variables only.
+//! Profiles in `~/.aws`, read as the AWS command line does: keys, region and endpoint of one profile, used after what
+//! the environment says. `object_store` reads variables only.
 //!
-//! Profiles that have to ask somebody first (roles, single sign-on, programs) are not supported. One that was asked for by
-//! name is refused; the default profile is then passed over, since the instance's role may be meant.
+//! Profiles that need another service first (roles, single sign-on, programs) are not supported. If one was asked for
+//! by name, opening is refused. If it is the default profile it is skipped, since the instance's role may be meant.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// More than any such file has.
+/// Larger than any such file.
 const BYTES_MAX: u64 = 1024 * 1024;
 
-/// What makes a profile one that keys alone do not serve.
+/// Settings of profiles that do not work with keys alone.
 const UNSUPPORTED: [&str; 5] = [
     "role_arn",
     "sso_session",
@@ -56,7 +56,7 @@ pub(super) fn add(mut variables: Variables) -> Result<Variables, Error> {
             )),
         };
     }
-    // As with the command line, keys in the file of credentials count more.
+    // As with the command line, keys in the file of credentials take precedence.
     let mut profile = profile.take().unwrap_or_default();
     profile.extend(in_credentials.unwrap_or_default());
 
@@ -145,7 +145,7 @@ fn parse(text: &str, section: &str) -> Option<Profile> {
             }
             continue;
         }
-        // What is indented belongs to a setting such as `s3 =`.
+        // An indented line belongs to a setting such as `s3 =`.
         if let (true, false, Some((key, value))) = (is_in_it, is_nested, line.split_once('=')) {
             let (key, value) = (key.trim().to_ascii_lowercase(), value.trim().to_owned());
             if !value.is_empty() {

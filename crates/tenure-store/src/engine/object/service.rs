@@ -58,7 +58,7 @@ impl Service {
         }
     }
 
-    /// What may stand behind the `?` of a URL.
+    /// The parameters that may follow the `?` of a URL.
     pub(super) fn parameters(self) -> &'static [&'static str] {
         match self {
             Service::S3 => &["endpoint", "region", "if_match"],
@@ -66,7 +66,7 @@ impl Service {
         }
     }
 
-    /// Which of the service's own variables names an endpoint, the strongest first.
+    /// Which of the service's own variables names an endpoint, in order of precedence.
     pub(super) fn endpoint_variables(self) -> &'static [&'static str] {
         match self {
             Service::S3 => &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"],

@@ -1,17 +1,17 @@
 //! `NOTIFY`, after the commit.
 //!
-//! PostgreSQL lets those that announce something commit one after the other: each holds a lock of the whole server from
-//! before its commit until the log is flushed. A change that announced itself would wait for every other one, with a flush
-//! for each. So a change is committed first, and then announced by a transaction that nobody waits for and that is not
-//! flushed: what a crash takes of it are hints.
+//! PostgreSQL commits transactions that announce something one after the other: each holds a lock of the whole server
+//! from before its commit until the log is flushed. A change that announced itself would wait for all others, with a
+//! flush for each. So a change is committed first, and then announced by a transaction that nobody waits for and that
+//! is not flushed: a crash loses only hints.
 //!
-//! One task of a store announces, and at most one: what is changed meanwhile goes along with the next announcement.
-//! Nothing waits for company. A writer that finds nobody announcing takes the first step itself, on the connection that it
-//! has just given back: the announcement is mostly sent before the caller has its answer, so that a process may write
-//! something and end. The rest is a task of its runtime. If that runtime is blocked, the announcements of this store are
-//! late, and nothing else is: no change waits for one, and the session's place in the pool is not for them.
+//! At most one task of a store announces. Changes made meanwhile are part of the next announcement; none is delayed to
+//! wait for others. A writer that finds nobody announcing takes the first step itself, on the connection that it has
+//! just given back. So the announcement is mostly sent before the caller has its answer, and a process may write
+//! something and exit. The rest is a task of its runtime. If that runtime is blocked, only the announcements of this
+//! store are late: no change waits for one, and they do not use the session's place in the pool.
 //!
-//! What does not fit or cannot be sent is dropped. It costs those who watch a poll.
+//! An announcement that does not fit or cannot be sent is dropped. Its watchers notice the change when they poll.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -26,7 +26,7 @@ use super::super::sql::{Held, Pool, answered};
 use super::statement;
 use crate::Key;
 
-/// How many changes wait at most; one announcement is for all of them.
+/// How many changes wait at most; one announcement covers all of them.
 const WAITING_MAX: usize = 1024;
 
 /// A channel, and the key that is announced there.
@@ -48,12 +48,12 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Waiting {
     announcements: BTreeSet<Announcement>,
-    /// Whether somebody announces.
+    /// Whether a task announces.
     is_served: bool,
 }
 
 impl Waiting {
-    /// Whether somebody else has to announce it.
+    /// Adds an announcement. Returns whether the caller has to announce, because no task does.
     fn push(&mut self, announcement: Announcement) -> bool {
         if self.announcements.len() < WAITING_MAX {
             self.announcements.insert(announcement);
@@ -65,7 +65,7 @@ impl Waiting {
         std::mem::take(&mut self.announcements)
     }
 
-    /// Whether anything waits; if not, the caller no longer serves the next one to come.
+    /// Whether anything waits. If not, the caller no longer counts as the task that announces.
     fn is_anything(&mut self) -> bool {
         self.is_served = !self.announcements.is_empty();
         self.is_served
@@ -82,7 +82,7 @@ impl Announcer {
         }
     }
 
-    /// Announces what has been committed. Waits for nothing.
+    /// Announces what has been committed. Does not wait.
     pub(super) async fn announce(&self, announcement: Announcement) {
         if !self.shared.waiting().push(announcement) {
             return;
@@ -106,10 +106,10 @@ impl Shared {
     }
 }
 
-/// The writer that announces. If it ends early, with its runtime, the next change starts another.
+/// The task that announces. If it ends early, with its runtime, the next change starts another.
 struct Serving {
     shared: Arc<Shared>,
-    /// Nothing waits, and somebody else may have begun already.
+    /// Whether it has ended in order; another task may have started already.
     is_over: bool,
 }
 
@@ -124,7 +124,7 @@ impl Drop for Serving {
 impl Serving {
     async fn serve(mut self) {
         while !self.is_over {
-            // The connection first: whatever comes until it is there goes along.
+            // Acquire the connection first: changes that arrive meanwhile are announced too.
             let acquired = self.shared.pool.acquire_ordinary().await;
             let announcements = self.shared.waiting().take();
             let sent = match acquired {
@@ -149,7 +149,7 @@ async fn send(
     let sent = answered(sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *held)).await;
     match &sent {
         Ok(_) => held.finish(bytes),
-        // The server is there, and it is done with the statement: this says nothing about other connections.
+        // The server answered and is done with the statement, so this says nothing about other connections.
         Err(sqlx::Error::Database(_)) => held.close_now().await,
         Err(_) => drop(held),
     }

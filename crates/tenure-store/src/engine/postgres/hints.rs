@@ -1,8 +1,8 @@
 //! `LISTEN`, on one connection that all watches of a store share.
 //!
-//! The connection is made by the first watch and closed some time after the last one. When it is lost it
-//! is made again, with growing pauses, and every watcher is told to look at everything, since hints may
-//! have been lost meanwhile. A lost hint costs latency, never more.
+//! The connection is opened by the first watch and closed some time after the last one. When it is lost it is opened
+//! again, with growing pauses, and every watcher is told to look at everything, since hints may have been lost
+//! meanwhile. A lost hint costs latency, never more.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -19,8 +19,8 @@ use super::Backend;
 use crate::watch::WatchSender;
 use crate::{Key, Prefix, Watch};
 
-/// How often to ask whether the connection still works and is still served by the same process, and to
-/// forget watchers that are gone.
+/// How often to ask whether the connection still works and is still served by the same process, and to drop watchers
+/// that are gone.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ pub(super) struct Hints {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There is a new watch.
+    /// Notified of a new watch.
     changed: Notify,
 }
 
@@ -93,7 +93,7 @@ impl Drop for Hints {
     }
 }
 
-/// Says nothing of the options: they hold the password.
+/// Leaves out the options: they hold the password.
 impl std::fmt::Debug for Hints {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Hints").finish_non_exhaustive()
@@ -102,11 +102,11 @@ impl std::fmt::Debug for Hints {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A watch that a panic left half made is one that hears nothing, as every watch may.
+        // A panic could only leave a watch that gets no hints, which every watch must cope with.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The channels that someone watches; `None` if nobody watches any more, and the listener has ended.
+    /// The channels that someone watches; `None` if nobody watches now, and the listener has ended.
     fn channels(&self) -> Option<BTreeSet<String>> {
         let mut state = self.state();
         state.watched.retain(|watched| !watched.sender.is_closed());
@@ -119,7 +119,7 @@ impl Shared {
         Some(channels.collect())
     }
 
-    /// Whatever changed before these channels were listened to went unheard.
+    /// Tells new watchers to look: changes from before these channels were listened to were missed.
     fn tell_new(&self, heard: &BTreeSet<String>) {
         for watched in &mut self.state().watched {
             if !watched.told && heard.contains(&watched.channel) {
@@ -143,26 +143,26 @@ impl Shared {
             if watched.channel == notification.channel() {
                 match &key {
                     Ok(key) => watched.sender.changed(key),
-                    // Anybody who may connect may announce anything.
+                    // Anyone who can connect can announce anything, so the payload may not be a key.
                     Err(_) => watched.sender.anything(),
                 }
             }
         }
     }
 
-    /// Ends every watch: their callers poll from now on.
+    /// Ends every watch. Their callers poll from now on.
     fn end(&self) {
         *self.state() = State::default();
     }
 }
 
-/// Why listening came to its end.
+/// Why listening ended.
 enum End {
     Unwatched,
     Pooled,
 }
 
-/// Listens until nobody watches any more.
+/// Listens until nobody watches.
 async fn listen(options: PgConnectOptions, shared: Arc<Shared>) {
     let mut pause = PAUSE_MIN;
     loop {

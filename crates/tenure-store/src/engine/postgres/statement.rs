@@ -12,8 +12,8 @@ use super::super::sql::{LISTED_MAX, Range, STATEMENT_WITHIN, TABLE};
 use super::announcer::Announcement;
 use crate::{Key, Prefix};
 
-/// How long a statement takes at the server at most, in milliseconds. Less than the client waits for the
-/// answer: a change must not be applied long after its writer has given up.
+/// How long a statement takes at the server at most, in milliseconds. Less than the client waits for the answer: a
+/// change must not be applied long after its writer has stopped waiting.
 const STATEMENT_MILLISECONDS_MAX: u128 = STATEMENT_WITHIN.as_millis() * 4 / 5;
 
 /// How much of that it waits for a lock at most.
@@ -24,9 +24,9 @@ pub(super) fn bounded(statement: &str) -> String {
     format!("{}{statement}", bounds())
 }
 
-/// Stands before every statement. A table or row that somebody has locked is reported soon: the caller has
-/// given up by then, and its server process must not stay behind. Ends with the transaction, since behind
-/// a pooler others use the same session.
+/// The settings in front of every statement. Waiting for a locked table or row ends soon: by then the caller has
+/// stopped waiting, and its server process must not stay behind. The settings end with the transaction, since behind a
+/// pooler others use the same session.
 fn bounds() -> String {
     format!(
         "SET LOCAL lock_timeout = {LOCK_MILLISECONDS_MAX};\
@@ -34,8 +34,8 @@ fn bounds() -> String {
     )
 }
 
-/// What the database says about itself, about the table and about the views, whether they are as this version makes them; the schema is `NULL` if there
-/// is no table.
+/// What the database reports about itself, about the table, and about the views: whether they are as this version makes
+/// them. The schema is `NULL` if there is no table.
 pub(super) const LOOK: &str = "SELECT current_database()::text, quote_ident(n.nspname), \
      pg_is_in_recovery(), current_setting('synchronous_commit'), current_setting('fsync'), \
      EXISTS (SELECT FROM pg_attribute AS a WHERE a.attname = 'failures' \
@@ -64,10 +64,10 @@ pub(super) const BACKEND: &str = "SELECT pid, \
 /// The table, once it is known to be there.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// With its schema, quoted by the server: later statements depend on no search path.
+    /// With its schema, quoted by the server, so that later statements do not depend on a search path.
     name: String,
-    /// Stands before every change. Settings that end with the transaction, since behind a pooler others
-    /// use the same session.
+    /// The settings in front of every change. They end with the transaction, since behind a pooler others use the same
+    /// session.
     settings: String,
 }
 
@@ -75,7 +75,7 @@ impl Table {
     pub(super) fn new(quoted_schema: &str, synchronous_commit: &str) -> Self {
         let mut settings = bounds();
         if synchronous_commit == "off" {
-            // What is said to be done must survive a crash, also where other data need not.
+            // A write reported as done must survive a crash, even in a database where other data need not.
             settings.push_str("SET LOCAL synchronous_commit = on;");
         }
         Self {
@@ -94,7 +94,7 @@ impl Table {
         )
     }
 
-    /// Makes the object at `version`, if there is none.
+    /// Creates the object at `version`, if there is none.
     pub(super) fn insert(&self, key: &Key, value: &[u8], version: i64) -> String {
         self.change(value.len(), |sql| {
             write!(
@@ -181,7 +181,7 @@ pub(super) fn announce(announcements: &BTreeSet<Announcement>) -> String {
     sql
 }
 
-/// To show to people: the clock may have been set since the row was written, and may have been another
+/// The age is only for display: the clock may have been set since the row was written, and may have been another
 /// server's then.
 const AGE: &str = "(extract(epoch FROM clock_timestamp() - modified_at) * 1000000)::bigint";
 
@@ -191,9 +191,9 @@ fn channel_of_key(table: &str, key: &Key) -> Option<String> {
     deep.then(|| channel(table, key.as_str()))?
 }
 
-/// One channel for all keys with the same first two segments: who watches elections is not woken by
-/// every heartbeat. Channels belong to a database, so table and schema are enough to tell stores apart.
-/// Two channels that hash alike cost a needless look, since the whole key is in the announcement.
+/// One channel for all keys with the same first two segments: a watcher of elections is not woken by every heartbeat.
+/// Channels belong to a database, so table and schema are enough to tell stores apart. Two channels that hash alike
+/// cost a needless look, since the whole key is in the announcement.
 fn channel(table: &str, path: &str) -> Option<String> {
     let mut slashes = path.match_indices('/');
     let (end, _) = slashes.nth(1)?;
@@ -207,13 +207,13 @@ fn channel(table: &str, path: &str) -> Option<String> {
     Some(format!("tenure_{hash:016x}"))
 }
 
-/// Text in quotes, of characters that quotes and escapes are not made of.
+/// Quoted text, of characters that have no meaning in quotes and escapes.
 struct Literal<'a>(&'a str);
 
 impl<'a> Literal<'a> {
     /// # Panics
-    /// On any other text. Keys and prefixes were checked when they were made; this is the second look
-    /// that stands between a change over there and an injection here.
+    /// On any other text. Keys and prefixes were checked when they were made. This second check keeps a change of those
+    /// rules from becoming an injection.
     fn new(text: &'a str) -> Self {
         let harmless = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:@+=/~".contains(&byte);
         assert!(text.bytes().all(harmless), "a key that would need quoting");

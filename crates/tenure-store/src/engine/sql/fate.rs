@@ -1,4 +1,4 @@
-//! What an answer of the database says, or the lack of one.
+//! What the answer of the database means, or the lack of one.
 
 use super::TABLE;
 use crate::Error;
@@ -9,23 +9,23 @@ use crate::error::Cause;
 /// What an error says about the statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Fate {
-    /// The database said no, and why; nothing was changed. With what to do about it.
+    /// The database refused; nothing was changed. With what to do about it.
     Refused(&'static str),
-    /// The database said no for now; nothing was changed.
+    /// The database refused for now; nothing was changed.
     Busy,
-    /// What is stored makes no sense.
+    /// What is stored is not valid.
     Damaged,
     /// There was no answer, or one that says nothing about the statement.
     Lost,
 }
 
-/// In the words of sqlx, which has no error of its own for it.
+/// sqlx's message, since it has no separate error for this.
 const WITHOUT_TLS: &str = "server does not support TLS";
-/// The fate when the database did not answer with an error of its own.
+/// The fate when the database did not answer with its own error.
 pub(in crate::engine) fn fate_without_answer(error: &sqlx::Error) -> Fate {
     match error {
         sqlx::Error::Tls(cause) => match cause.downcast_ref::<std::io::Error>() {
-            // The other end went away during the handshake, which says nothing about TLS.
+            // The other end closed the connection during the handshake, which says nothing about TLS.
             Some(error) if error.kind() != std::io::ErrorKind::InvalidData => Fate::Lost,
             _ if cause.to_string() == WITHOUT_TLS => Fate::Refused(
                 "enable TLS on the server; or, if nobody else can listen on the network, turn TLS off in the URL: \
@@ -48,7 +48,7 @@ pub(in crate::engine) fn read_error(
     not_applied(doing, fate, cause(error))
 }
 
-/// The same, where the cause may be that of several.
+/// As above, for a cause that several requests may share.
 pub(in crate::engine) fn not_applied(doing: impl Into<String>, fate: Fate, cause: Cause) -> Error {
     match fate {
         Fate::Refused(hint) => Error::refused(doing, hint, cause),
@@ -69,8 +69,8 @@ pub(in crate::engine) fn write_error(key: &Key, fate: Fate, error: sqlx::Error) 
     }
 }
 
-/// The database's own words, and no more: sqlx's errors repeat their sources, and the details of some
-/// show what is in a row.
+/// The database's own message, and no more: sqlx's errors repeat their sources, and the details of some show what is in
+/// a row.
 pub(in crate::engine) fn cause(error: sqlx::Error) -> Cause {
     match error {
         sqlx::Error::Io(error) => error.into(),

@@ -1,20 +1,19 @@
 //! Connections to one database.
 //!
-//! sqlx has a pool of its own. It asks the server after every use whether the connection still works
-//! (a second round trip), repeats a refused connect until its time is up and then forgets why, and
-//! takes a connection back although a statement on it was given up half way. So there is a small one
-//! here, with these rules:
+//! sqlx has its own pool. That asks the server after every use whether the connection still works (a second round
+//! trip), repeats a refused connect until its time is up and then drops the reason, and takes a connection back even if
+//! a statement on it was cancelled half way. So there is a small one here, with these rules:
 //!
-//! - A connection is used again only after [`Held::finish`], which is called when a statement has come
-//!   to its end. After an error, a timeout, or a future dropped by its caller it is closed: it may still
-//!   hang, or answer the question of someone who has left. Until the server is done with the statement,
-//!   or was silent for longer than it may take, it still counts.
-//! - A request that finds all connections in use waits a moment for one before another is made, and one that
-//!   nobody wants is closed: an idle node has one.
-//! - A connection that was not heard from for a second, or since some other one failed, is asked for a
-//!   sign of life before it gets a statement. A dead one is then replaced while it is certain that
-//!   nothing was sent, instead of turning a write into an unknown one. Under load this costs nothing,
-//!   and a server that restarts costs at most one unknown write per connection in use.
+//! - A connection is used again only after [`Held::finish`], which is called when a statement has ended. After an
+//!   error, a timeout, or a future dropped by its caller it is closed: it may still hang, or answer the statement of an
+//!   earlier caller. It counts as in use until the server is done with the statement, or was silent for longer than a
+//!   statement may take.
+//! - A request that finds all connections in use waits a moment for one before another is made, and unused ones are
+//!   closed: an idle node has one.
+//! - A connection that was not heard from for a second, or since some other one failed, is pinged before it gets a
+//!   statement. A dead one is then replaced while it is certain that nothing was sent, instead of turning a write into
+//!   an unknown one. Under load this costs nothing, and a server that restarts costs at most one unknown write per
+//!   connection in use.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,30 +27,30 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::urgent::is_urgent;
 
-/// How long it may take to get hold of a connection.
+/// How long it may take to get a connection.
 pub(in crate::engine) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a statement may take, from its first byte to the end of its answer.
 pub(in crate::engine) const STATEMENT_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a sign of life may take. Shorter than [`CONNECT_WITHIN`], so that there is time to connect
-/// anew when a firewall swallows everything on the old connection.
+/// How long a ping may take. Shorter than [`CONNECT_WITHIN`], so that there is time to connect again when a firewall
+/// drops everything on the old connection.
 const SIGN_OF_LIFE_WITHIN: Duration = Duration::from_secs(2);
 
 /// For how long the last answer on a connection counts as proof that it works.
 const PROVEN_FOR: Duration = Duration::from_secs(1);
 
-/// The last connection is closed when nobody wanted it for this long: a node that is idle keeps one, since it
-/// may not get another where there are few.
+/// The last connection is closed after this long without use: a node that is idle keeps one, since it may not get
+/// another where there are few.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// The others are closed when nobody wanted them for this long.
+/// The others are closed after this long without use.
 const SPARE_IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// How long to wait for a connection that is in use before another one is made.
 const SPARE_WITHIN: Duration = Duration::from_millis(50);
 
-/// A connection that moved more than this gives its buffers back.
+/// A connection that moved more than this shrinks its buffers afterwards.
 const BUFFER_BYTES_MAX: usize = 256 * 1024;
 
 /// How an engine makes a connection that is ready for use.
@@ -69,23 +68,25 @@ pub(in crate::engine) struct Pool<D: Dial> {
 struct Shared<D: Dial> {
     dial: D,
     connections_max: usize,
-    /// One for each connection that is in use, also if its user has given up and the server has not.
+    /// One for each connection that is in use, even if its caller has left and the server is not done.
     permits: Arc<Semaphore>,
-    /// A request that is not urgent takes one of these first, and keeps it as long: there is one less, so that a permit is
-    /// left for an urgent one. All others wait here, where no urgent one does.
+    /// A request that is not urgent takes one of these first, and keeps it as long as its permit. There is one fewer
+    /// than permits, so that a permit is left for an urgent request. Requests that are not urgent queue here, where no
+    /// urgent one does.
     ordinary: Arc<Semaphore>,
     idle: Mutex<Idle<D::Connection>>,
-    /// Told when a connection has become idle.
+    /// Notified when a connection has become idle.
     returned: Notify,
-    /// Whether connections that nobody wants are closed, and a task is about it.
+    /// Whether unused connections are closed, and whether a task that does so is running.
     sweeps: bool,
     is_sweeping: AtomicBool,
 }
 
 struct Idle<C> {
-    /// Last used last.
+    /// The last used one is last.
     connections: Vec<(C, Instant)>,
-    /// When a connection was last given up. What was proven before that is not proven any more.
+    /// When a connection last failed or was dropped in use. An earlier answer on another connection no longer proves
+    /// that it works.
     distrusted: Option<Instant>,
 }
 
@@ -101,13 +102,13 @@ impl<C> Idle<C> {
 }
 
 impl<D: Dial> Pool<D> {
-    /// Nothing is connected yet.
+    /// Makes a pool. Connects to nothing yet.
     #[cfg(feature = "sqlite")]
     pub(in crate::engine) fn new(dial: D, connections_max: usize) -> Self {
         Self::make(dial, connections_max, false)
     }
 
-    /// Of a server, whose connections are few: what nobody wants for a while is closed.
+    /// For a server, where connections are few: unused ones are closed after a while.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(in crate::engine) fn of_server(dial: D, connections_max: usize) -> Self {
         Self::make(dial, connections_max, true)
@@ -131,13 +132,13 @@ impl<D: Dial> Pool<D> {
         }
     }
 
-    /// A connection that works, as far as one can know. No statement has been sent on it, so an error
-    /// means that nothing was changed.
+    /// A connection that works, as far as that can be known. No statement has been sent on it, so an error means that
+    /// nothing was changed.
     pub(in crate::engine) async fn acquire(&self) -> Result<Held<D>, sqlx::Error> {
         self.acquire_as(is_urgent()).await
     }
 
-    /// The same, as one that is not urgent, whatever the caller is.
+    /// As [`Pool::acquire`], but never as an urgent request, even if the caller is one.
     #[cfg(feature = "postgres")]
     pub(in crate::engine) async fn acquire_ordinary(&self) -> Result<Held<D>, sqlx::Error> {
         self.acquire_as(false).await
@@ -160,7 +161,7 @@ impl<D: Dial> Pool<D> {
         .await
     }
 
-    /// Closes what is idle: a store may be opened long before it is used.
+    /// Closes idle connections: a store may be opened long before it is used.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(in crate::engine) fn close_idle(&self) {
         self.shared.idle().connections.clear();
@@ -168,8 +169,8 @@ impl<D: Dial> Pool<D> {
 }
 
 impl<D: Dial> Shared<D> {
-    /// A connection that is there already. One that is in use will mostly be free in a moment, and a
-    /// server has few, so we wait that moment before we make another.
+    /// An existing connection. One that is in use will mostly be free in a moment, and a server has few, so we wait
+    /// that moment before we make another.
     async fn spare(&self) -> Option<D::Connection> {
         if let Some(connection) = self.proven().await {
             return Some(connection);
@@ -189,7 +190,7 @@ impl<D: Dial> Shared<D> {
         timeout(SPARE_WITHIN, returned).await.ok()
     }
 
-    /// An idle connection that was just heard of, if there is one; dead ones are dropped on the way.
+    /// An idle connection that has answered recently or answers a ping; dead ones are dropped on the way.
     async fn proven(&self) -> Option<D::Connection> {
         loop {
             let (mut connection, proven) = {
@@ -212,7 +213,7 @@ impl<D: Dial> Shared<D> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sees to it that connections are closed also if nobody comes back to this pool.
+    /// Starts a task that closes unused connections, even if this pool is never used again.
     fn sweep_later(self: &Arc<Self>) {
         if !self.sweeps || self.is_sweeping.swap(true, Ordering::Relaxed) {
             return;
@@ -227,7 +228,7 @@ impl<D: Dial> Shared<D> {
                 let mut idle = shared.idle();
                 idle.close_unwanted();
                 if idle.connections.is_empty() {
-                    // Under the same lock, so that the next to finish starts another.
+                    // Set under the same lock, so that the next connection to finish starts another task.
                     shared.is_sweeping.store(false, Ordering::Relaxed);
                     return;
                 }
@@ -240,7 +241,7 @@ impl<D: Dial> Shared<D> {
     }
 }
 
-/// The same connections.
+/// A clone shares the connections.
 #[cfg(feature = "postgres")]
 impl<D: Dial> Clone for Pool<D> {
     fn clone(&self) -> Self {
@@ -250,7 +251,7 @@ impl<D: Dial> Clone for Pool<D> {
     }
 }
 
-/// Says nothing of the options: they hold the password.
+/// Leaves out the options: they hold the password.
 impl<D: Dial> std::fmt::Debug for Pool<D> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Pool").finish_non_exhaustive()
@@ -290,7 +291,7 @@ impl Permit {
 }
 
 impl<D: Dial> Held<D> {
-    /// The statement came to its end and moved about so many bytes: others may use the connection.
+    /// The statement has ended and moved about this many bytes: others may use the connection.
     pub(in crate::engine) fn finish(mut self, bytes_moved: usize) {
         let Some(mut connection) = self.connection.take() else {
             return;
@@ -310,7 +311,7 @@ impl<D: Dial> Held<D> {
 
 #[cfg(feature = "postgres")]
 impl<D: Dial> Held<D> {
-    /// Ends it, as the server sees it too when the future is done. Never longer than a sign of life takes.
+    /// Closes the connection, and waits until the server has seen that, but no longer than a ping may take.
     pub(in crate::engine) async fn close_now(mut self) {
         if let Some(connection) = self.connection.take() {
             let _ = timeout(SIGN_OF_LIFE_WITHIN, connection.close()).await;
@@ -337,8 +338,8 @@ impl<D: Dial> DerefMut for Held<D> {
 }
 
 impl<D: Dial> Drop for Held<D> {
-    /// A statement that was given up goes on at the server until its own time is over. The connection
-    /// counts as in use until then, or a locked table would collect one connection for every try.
+    /// A cancelled statement goes on at the server until its own time limit. The connection counts as in use until
+    /// then; otherwise a locked table would collect one connection per attempt.
     fn drop(&mut self) {
         let Some(mut connection) = self.connection.take() else {
             return;
@@ -348,7 +349,7 @@ impl<D: Dial> Drop for Held<D> {
         let permit = self.permit.take();
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
-                // The answer to the statement before it comes first.
+                // The answer to the cancelled statement comes first.
                 let _ = timeout(STATEMENT_WITHIN, connection.ping()).await;
                 let _ = timeout(SIGN_OF_LIFE_WITHIN, connection.close()).await;
                 drop(permit);
@@ -356,7 +357,7 @@ impl<D: Dial> Drop for Held<D> {
         }
     }
 }
-/// Bounds a statement. Running out of time is the loss of the answer.
+/// Limits the time of a statement. A timeout counts as a lost answer.
 pub(in crate::engine) async fn answered<T>(
     statement: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {

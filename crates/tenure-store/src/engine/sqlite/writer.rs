@@ -1,21 +1,22 @@
-//! The writer of a process: changes that wait are taken together.
+//! The writer of a process: changes that wait are committed together.
 //!
-//! What a change costs is the flush of the disk at its commit, so those that wait while one is under way share the next
-//! transaction, and its flush. Nobody waits for company: a change that comes alone goes alone, as one statement.
+//! The cost of a change is the flush of the disk at its commit, so changes that wait while one is under way share the
+//! next transaction, and its flush. No change is delayed to wait for others: a single one is committed at once, as one
+//! statement.
 //!
-//! Each has an end of its own:
+//! Each has its own outcome:
 //!
 //! - One that conflicts changes no row, and the others of its group are committed all the same.
-//! - If the database refuses one of a group, all of it is rolled back, and each is tried by itself.
+//! - If the database refuses one of a group, all of it is rolled back, and each is tried alone.
 //! - If the database is busy or fails before the commit was sent, nothing of the group was applied.
 //! - If the outcome of the commit is unknown, so is that of every change in the group.
 //!
-//! What is [urgent](crate::urgent()) goes before everything else that waits, and in a group of its own. It waits for the
-//! group that is under way, which is why groups are small.
+//! [Urgent](crate::urgent()) changes go before everything else that waits, and in their own group. They still wait for
+//! the group that is under way, which is why groups are small.
 //!
-//! A thread carries the changes out, not their callers: one that gives up takes nothing from the others, and one whose
-//! runtime is blocked keeps nobody waiting, least of all a heartbeat. A change that is still waiting when its caller
-//! gives up is never made.
+//! A thread carries out the changes, not their callers. So a caller that is cancelled costs the others nothing, and one
+//! whose runtime is blocked delays nobody, least of all a heartbeat. A change that is still waiting when its caller is
+//! cancelled is never made.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -36,7 +37,7 @@ use crate::{Error, Key};
 const GROUP_MAX: usize = 64;
 const GROUP_BYTES_MAX: usize = 1024 * 1024;
 
-/// What is to be done to the object at a key.
+/// The change to make to the object at a key.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) key: Key,
@@ -102,12 +103,12 @@ pub(super) struct Writer {
 
 #[derive(Debug)]
 struct Shared {
-    /// One connection, which only the server of this queue uses.
+    /// One connection, which only the task that serves this queue uses.
     pool: Pool<SqliteConnectOptions>,
     path: PathBuf,
     identity: Arc<Identity>,
     waiting: Mutex<Waiting>,
-    /// Somebody waits, or the writer is gone.
+    /// Notified when a change waits, or the writer is gone.
     news: Notify,
 }
 
@@ -115,11 +116,11 @@ struct Shared {
 struct Waiting {
     urgent: VecDeque<Waiter>,
     ordinary: VecDeque<Waiter>,
-    /// Whether somebody serves them.
+    /// Whether a task serves them.
     is_served: bool,
-    /// The store was dropped: the server of this queue ends.
+    /// The store was dropped, so the task that serves this queue ends.
     is_over: bool,
-    /// How many have come, so that each has a number.
+    /// How many have arrived; gives each one its number.
     count: u64,
 }
 
@@ -127,14 +128,14 @@ struct Waiting {
 struct Waiter {
     number: u64,
     change: Change,
-    /// Its group was rolled back because of one of them.
+    /// Whether it must be made alone, because its group was rolled back.
     is_alone: bool,
     /// How many objects were changed.
     answer: oneshot::Sender<Result<u64, Error>>,
 }
 
 impl Waiter {
-    /// The caller may have left.
+    /// Sends the outcome. The caller may have left.
     fn end(self, end: Result<u64, Error>) {
         let _ = self.answer.send(end);
     }
@@ -158,7 +159,7 @@ impl Writer {
         }
     }
 
-    /// Makes a change, and says how many objects it has changed.
+    /// Makes a change, and returns how many objects it has changed.
     pub(super) async fn change(&self, change: Change) -> Result<u64, Error> {
         let (key, doing) = (change.key.clone(), change.doing());
         let (turn, mut answer) = self.wait(change);
@@ -168,7 +169,7 @@ impl Writer {
                 let words = format!("no turn to write within {CONNECT_WITHIN:?}");
                 return Err(Error::unavailable(doing, words));
             }
-            // It is being made, which ends in time.
+            // It is being made already, which has a time limit.
             Err(_) => answer.await,
         };
         answer.unwrap_or_else(|_| Err(Error::unknown(&key, "the runtime that wrote it has ended")))
@@ -204,14 +205,14 @@ impl Writer {
     }
 }
 
-/// A turn among those that wait; left when it is dropped.
+/// A turn in the queue. Dropping it leaves the queue.
 struct Turn {
     shared: Arc<Shared>,
     number: u64,
 }
 
 impl Turn {
-    /// Whether it was still waiting.
+    /// Leaves the queue. Returns whether it was still waiting.
     fn give_up(&self) -> bool {
         let mut waiting = self.shared.waiting();
         let Waiting {
@@ -237,7 +238,7 @@ impl Drop for Writer {
     }
 }
 
-/// The server of the queue. If it ends early, by a panic, the next change starts another.
+/// The task that serves the queue. If it ends early, by a panic, the next change starts another.
 struct Serving(Arc<Shared>);
 
 impl Drop for Serving {
@@ -246,8 +247,8 @@ impl Drop for Serving {
     }
 }
 
-/// Serves on a thread, as long as there is a store. Where no thread can be had it is a task of the first caller, until
-/// nobody waits: late if that runtime is blocked, but written.
+/// Serves the queue on a thread, for as long as the store exists. If no thread can be started, a task of the first
+/// caller serves it until nothing waits: late if that runtime is blocked, but written.
 fn start(serving: Serving) {
     let shared = serving.0.clone();
     let thread = std::thread::Builder::new().name("tenure-sqlite".to_owned());
@@ -269,7 +270,7 @@ fn start(serving: Serving) {
     };
     let is_started = thread.spawn(served).is_ok();
     if !is_started {
-        // The one that could not start has said that nobody serves.
+        // Dropping the thread's closure has cleared this.
         shared.waiting().is_served = true;
         tokio::spawn(serve(Serving(shared), End::WhenIdle));
     }
@@ -295,7 +296,7 @@ async fn serve(serving: Serving, end: End) {
             shared.news.notified().await;
             continue;
         }
-        // The connection first: changes that arrive until it is there go along.
+        // Acquire the connection first: changes that arrive meanwhile go along.
         match shared.pool.acquire().await {
             Ok(held) => {
                 let group = shared.waiting().take();
@@ -311,7 +312,7 @@ async fn serve(serving: Serving, end: End) {
 }
 
 impl Waiting {
-    /// Whether anybody waits; if not, the caller no longer serves the next one to come.
+    /// Whether anything waits. If not, the caller no longer counts as the task that serves the queue.
     fn is_anybody(&mut self) -> bool {
         self.is_served = !self.is_idle();
         self.is_served
@@ -321,7 +322,7 @@ impl Waiting {
         self.urgent.is_empty() && self.ordinary.is_empty()
     }
 
-    /// Those that go next.
+    /// Takes those that go next.
     fn take(&mut self) -> Vec<Waiter> {
         let queue = if self.urgent.is_empty() {
             &mut self.ordinary
@@ -345,7 +346,7 @@ impl Waiting {
     }
 }
 
-/// What the database said, for each of a group.
+/// The database's error, for each change of a group.
 struct Failure {
     fate: Fate,
     cause: String,
@@ -360,13 +361,13 @@ impl Failure {
     }
 }
 
-/// How far a group came.
+/// How a group ended.
 enum Ended {
     /// How many objects each has changed.
     Committed(Vec<u64>),
     /// The commit was not sent, or it was refused.
     NotCommitted(Failure),
-    /// Nobody knows.
+    /// Whether it was committed is unknown.
     Unknown(Failure),
 }
 
@@ -397,7 +398,7 @@ impl Shared {
             Ended::Committed(counts) => {
                 held.finish(group.iter().map(|waiter| waiter.change.bytes()).sum());
                 for (waiter, count) in group.into_iter().zip(counts) {
-                    // Nobody finds what is in a file that was replaced.
+                    // What is written to a replaced file is lost.
                     let checked = self.identity.check(&waiter.change.doing());
                     let key = &waiter.change.key;
                     let end = checked.map_err(|error| Error::unknown(key, error));
@@ -416,7 +417,7 @@ impl Shared {
                 if is_shared && roll_back(&mut held).await {
                     held.finish(0);
                 } else {
-                    // Closed, which rolls back as well.
+                    // Closing it rolls back as well.
                     drop(held);
                 }
                 match failure.fate {
@@ -427,7 +428,7 @@ impl Shared {
         }
     }
 
-    /// The database may have refused one of them, or all: each is to hear its own.
+    /// The database may have refused one of them, or all: each gets its own answer.
     fn put_back(&self, group: Vec<Waiter>) {
         let mut waiting = self.waiting();
         for mut waiter in group.into_iter().rev() {
@@ -436,7 +437,7 @@ impl Shared {
         }
     }
 
-    /// Nothing of this was applied; a file that is not there any more is the better reason.
+    /// Ends changes that were not applied. If the file is gone, that is the better reason.
     fn end_unwritten(&self, group: Vec<Waiter>, failure: &Failure) {
         for waiter in group {
             let doing = waiter.change.doing();
@@ -459,7 +460,7 @@ async fn alone(connection: &mut SqliteConnection, change: &Change) -> Ended {
 
 async fn together(connection: &mut SqliteConnection, group: &[Waiter]) -> Ended {
     let changes = async {
-        // Waits for other processes now, and not half way.
+        // Waits for other processes here, and not half way.
         answered(sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection)).await?;
         let mut counts = Vec::new();
         for waiter in group {
@@ -479,7 +480,7 @@ async fn together(connection: &mut SqliteConnection, group: &[Waiter]) -> Ended 
 }
 
 impl Ended {
-    /// The commit failed, by an answer that may say that nothing was applied.
+    /// Judges a failed commit: the answer may show that nothing was applied.
     fn of_commit(error: sqlx::Error) -> Self {
         let failure = Failure::new(error);
         match failure.fate {
@@ -489,7 +490,7 @@ impl Ended {
     }
 }
 
-/// Whether no transaction is open any more: some errors have ended it already.
+/// Rolls back. Returns whether no transaction is open now: some errors have ended it already.
 async fn roll_back(connection: &mut SqliteConnection) -> bool {
     match answered(sqlx::query("ROLLBACK").execute(connection)).await {
         Ok(_) => true,

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::{Fault, Faults, Kind};
 use crate::wrap::metered::Operation;
 
-/// Everything that decides, and the tally of what was decided. Ordered maps only.
+/// The state that decides, and the count of what was decided. Ordered maps only, so that a seed always gives the same
+/// run.
 #[derive(Debug)]
 pub(super) struct Fates {
     pub(super) faults: Faults,
@@ -25,9 +26,9 @@ pub(super) struct Fate {
     /// How long to wait before the store acts, and how long after.
     pub(super) before: Duration,
     pub(super) after: Duration,
-    /// If the network breaks: whether a write gets through first.
+    /// If the network breaks: whether a write arrives first.
     pub(super) reaches: bool,
-    /// If an age is to be wrong: a draw that says how.
+    /// Whether the age is wrong; if so, the draw that says how.
     pub(super) youth: Option<f64>,
 }
 
@@ -85,14 +86,13 @@ impl Fates {
         fate
     }
 
-    /// A sequence of its own for the next watch: its hints come when they come, and must not shift what
-    /// the requests draw.
+    /// A separate sequence for the next watch. Its hints come at any time, and must not shift what the requests draw.
     pub(super) fn hints(&mut self) -> Chance {
         self.watches += 1;
         Chance(!self.seed ^ self.watches)
     }
 
-    /// Draws a hint's fate, and how late it is if that is its fate.
+    /// Draws a hint's fate, and how late it is.
     pub(super) fn hint(&self, chance: &mut Chance) -> (Option<Kind>, Duration) {
         let (draw, late_by) = (chance.next(), chance.next());
         let events = [
@@ -107,8 +107,7 @@ impl Fates {
         *self.injected.entry(kind).or_default() += 1;
     }
 
-    /// Counts what happens to a request for certain; hanging and wrong ages are counted where they
-    /// happen.
+    /// Counts what certainly happens to a request. Hanging and wrong ages are counted where they happen.
     pub(super) fn count_fate(&mut self, fate: &Fate) {
         if !fate.before.is_zero() || !fate.after.is_zero() {
             self.count(Kind::Delayed);

@@ -9,15 +9,15 @@ use crate::Error;
 #[cfg(doc)]
 use crate::wrap::faulty::Faulty;
 
-/// How often what goes wrong: probabilities from 0 to 1. The default is never.
+/// How often each fault happens, as probabilities from 0 to 1. The default is never.
 ///
 /// A request suffers at most one of `refused` to `retried`, so these add up to at most 1. Reads suffer only
 /// delays, refusals and wrong ages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Faults {
-    /// A request takes a time from `delay` longer.
+    /// A request takes longer, by a time drawn from `delay`.
     pub delayed: f64,
-    /// How much longer; the time is divided by chance into before and after the store acts.
+    /// How much longer. A random part of the time passes before the store acts, the rest after.
     pub delay: RangeInclusive<Duration>,
     /// Not sent: `Unavailable`.
     pub refused: f64,
@@ -25,7 +25,7 @@ pub struct Faults {
     pub answer_lost: f64,
     /// Never sent: `Unknown`.
     pub request_lost: f64,
-    /// `Unknown` now, sent after a time from `late_by`.
+    /// `Unknown` now, sent after a time drawn from `late_by`.
     pub late: f64,
     /// When a late request is sent.
     pub late_by: RangeInclusive<Duration>,
@@ -39,7 +39,7 @@ pub struct Faults {
     pub hint_lost: f64,
     /// A hint comes twice.
     pub hint_doubled: f64,
-    /// A hint, with those behind it, is late by a time from `late_by`.
+    /// A hint, with those behind it, is late by a time drawn from `late_by`.
     pub hint_late: f64,
 }
 
@@ -64,17 +64,17 @@ pub enum Fault {
     Retry,
 }
 
-/// What happens to every request until it is over. Hints are lost meanwhile.
+/// What happens to every request while it lasts. Hints are lost meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Outage {
     /// Nothing: the store works.
     #[default]
     Over,
-    /// `Unavailable`, as when nobody listens.
+    /// `Unavailable`, as when nothing listens at the address.
     Refusing,
     /// Reads are `Unavailable`, writes `Unknown` and applied or not by chance, as when the network breaks.
     Breaking,
-    /// No answer until the outage is over; the request is sent then. Dropping it means it is never sent.
+    /// No answer until the outage is over; then the request is sent. One that is dropped before is never sent.
     Hanging,
 }
 
@@ -138,7 +138,7 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Every violation at once.
+    /// Reports every violation at once.
     pub(super) fn check(&self) -> Result<(), Error> {
         let requests = self.refused + self.answer_lost + self.request_lost;
         let requests = requests + self.late + self.duplicated + self.retried;
@@ -159,7 +159,7 @@ impl Faults {
             ("hint_late", self.hint_late),
             ("hint_lost to hint_late together", hints),
         ] {
-            // Sums of decimal fractions miss 1 by a hair.
+            // Sums of decimal fractions can miss 1 by a hair.
             if !(0.0..=1.0 + 1e-9).contains(&probability) {
                 violations.push(format!("{name} is {probability}, but must be from 0 to 1"));
             }

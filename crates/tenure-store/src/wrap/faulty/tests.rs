@@ -252,7 +252,7 @@ async fn the_end_of_a_watch_passes_through() {
     let (_, store) = calm();
     let mut watch = store.watch(&Prefix::root()).unwrap();
     let (weak, shared) = (Arc::downgrade(&store), Arc::downgrade(&store.shared));
-    // The engine ends, so the watch does; the watcher ends, so nothing is kept for it.
+    // When the engine ends, the watch ends. When the watcher is dropped, nothing is kept for it.
     let second = store.watch(&Prefix::root()).unwrap();
     drop(second);
     drop(store);

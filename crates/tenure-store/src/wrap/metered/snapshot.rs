@@ -1,4 +1,4 @@
-//! What a meter tells: plain data, for a metrics page or a log line.
+//! What a meter reports: plain data, for a metrics page or a log line.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub(super) const BOUNDS: usize = 20;
 /// The upper bound of the first bucket: fast local engines end here.
 pub(super) const FIRST_BOUND_NANOSECONDS: u64 = 100_000;
 
-/// The upper bounds of the latency buckets: 100 µs, doubling up to 52 s. The last bucket, which has
-/// none, takes what took longer.
+/// The upper bounds of the latency buckets: 100 µs, doubling up to 52 s. The last bucket has none: it is for requests
+/// that took longer.
 pub const BUCKET_BOUNDS: [Duration; BOUNDS] = {
     let mut bounds = [Duration::ZERO; BOUNDS];
     let mut at = 0;
@@ -66,7 +66,7 @@ pub enum Outcome {
 /// What a [`Meter`] has counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// What has ended, by operation and outcome in their order; what never happened is left out.
+    /// What has ended, by operation and outcome in their order. What never happened is left out.
     pub ended: Vec<Ended>,
     /// What is under way, by operation in their order.
     pub in_flight: Vec<(Operation, u64)>,
@@ -87,8 +87,8 @@ pub struct Ended {
     pub count: u64,
     /// How long they took together.
     pub total_nanoseconds: u64,
-    /// How many took at most the bound of the same place in [`BUCKET_BOUNDS`] and more than the bound
-    /// before; the last: more than every bound.
+    /// How many took at most the bound at the same index in [`BUCKET_BOUNDS`] and more than the bound before. The last
+    /// entry counts those that took longer than every bound.
     pub buckets: [u64; BOUNDS + 1],
 }
 

@@ -11,10 +11,10 @@ use crate::Error;
 const MINUTE_NANOSECONDS: u64 = 60_000_000_000;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The budget runs low when less than one part in so many is left of it.
+/// The budget runs low when less than one part in this many is left.
 const LOW_SHARE: u64 = 5;
 
-/// The longest that a write that can wait is asked to wait.
+/// The longest pause that a write is asked for.
 const PACE_MAX: Duration = Duration::from_secs(60);
 
 /// Who sends a request.
@@ -27,16 +27,16 @@ enum Whose {
 /// What requests of one kind pass through.
 #[derive(Debug)]
 pub(super) struct Gate {
-    /// The time that one request takes up; `None` without a rate.
+    /// The time that one request uses up; `None` without a rate.
     interval: Option<Duration>,
-    /// How much time may be taken up at once.
+    /// How much time may be used up at once.
     burst: Duration,
-    /// What may be sent in a day, and how much of that is kept for the session's own.
+    /// How many requests may be sent in a day, and how many of them are reserved for the session.
     pub(super) per_day: Option<(u64, u64)>,
     waiters_max: usize,
     state: Mutex<State>,
-    /// Held by the first of those who wait, while the others queue for it. Tokio's mutex hands itself
-    /// on in the order of arrival, and forgets waiters that are dropped.
+    /// Held by the first of those who wait, while the others queue for it. Tokio's mutex is handed on in the order of
+    /// arrival, and drops waiters that are cancelled.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -93,7 +93,7 @@ impl Gate {
         }
     }
 
-    /// Every change of the state is one step that cannot panic half way.
+    /// Each change of the state is one step that cannot panic half way, so a poisoned lock is still consistent.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,7 +114,7 @@ impl Gate {
         }
     }
 
-    /// The same for a session's own: it takes its token without waiting, also from those who wait.
+    /// As [`Gate::pass`], for the session: takes a token without waiting, even ahead of those who wait.
     pub(super) fn pass_at_once(&self) -> Result<(), Stop> {
         let mut state = self.state();
         self.take(&mut state, Whose::Session).map(drop)
@@ -128,8 +128,8 @@ impl Gate {
         self.pace(&state, now).is_some()
     }
 
-    /// How long a caller that can wait, and has something to send, should wait before the next request. That it waits is
-    /// counted, once however often it asks.
+    /// How long a caller that can wait, and has something to send, should wait before the next request. Counts the
+    /// wait, but only once however often the caller asks.
     pub(super) fn pause(&self) -> Duration {
         let mut state = self.state();
         let now = Instant::now();
@@ -147,22 +147,23 @@ impl Gate {
         pause
     }
 
-    /// What is left of the budget of the day for all but the session.
+    /// What is left of the day's budget for everything but the session.
     pub(super) fn spendable(&self, state: &State, now: Instant) -> Option<u64> {
         let (budget, reserved) = self.per_day?;
         let left = state.day_ends.map_or(DAY, |ends| ends - now);
-        // Rounded up, so that a heartbeat is never one short.
+        // Rounded up, so that the last heartbeat of the day is covered.
         let kept = (u128::from(reserved) * left.as_millis()).div_ceil(DAY.as_millis());
         let kept = u64::try_from(kept).unwrap_or(u64::MAX);
         Some(budget.saturating_sub(state.spent).saturating_sub(kept))
     }
 
-    /// The time from one request to the next that makes what is left last for the day, if it runs low.
+    /// The interval between requests that makes what is left last the day, if the budget runs low.
     pub(super) fn pace(&self, state: &State, now: Instant) -> Option<Duration> {
         let (budget, reserved) = self.per_day?;
         let left = state.day_ends? - now;
         let (spendable, whole) = (self.spendable(state, now)?, budget - reserved);
-        // Once it was, it is until what is left lasts: the reserve shrinks by the minute, and a little more is to spend then.
+        // Once low, it stays low until what is left lasts the day. Without this it would flip: the reserve shrinks
+        // every minute, which frees a little to spend.
         let is_little = state.was_low || spendable.saturating_mul(LOW_SHARE) < whole;
         let lasts = u128::from(spendable) * DAY.as_millis() >= u128::from(whole) * left.as_millis();
         if !is_little || lasts {
@@ -251,7 +252,7 @@ impl Gate {
 }
 
 impl State {
-    /// Forgets a day that has ended; the next write begins a new one.
+    /// Drops a day that has ended; the next write begins a new one.
     pub(super) fn begin_day(&mut self, now: Instant) {
         if self.day_ends.is_some_and(|ends| ends <= now) {
             self.day_ends = None;
@@ -310,7 +311,7 @@ impl Stop {
     }
 }
 
-/// In hours and minutes, rounded up: never a promise that is too early.
+/// In hours and minutes, rounded up, so that it never promises too early a time.
 fn hours(duration: Duration) -> String {
     let minutes = duration.as_nanos().div_ceil(MINUTE_NANOSECONDS.into());
     match (minutes / 60, minutes % 60) {

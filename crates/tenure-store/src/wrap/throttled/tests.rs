@@ -70,7 +70,7 @@ async fn no_minute_exceeds_the_rate_and_its_burst() {
             .count();
         assert!(within <= 7 + 2, "{within} in the minute from {from:?}");
     }
-    // Tokens that nobody takes are not saved up beyond the burst, and none is lost.
+    // Unused tokens are not saved up beyond the burst, and none is lost.
     let last = *sent.last().unwrap();
     assert!(last < Duration::from_secs(60) * 58 / 7 + Duration::from_secs(1));
     sleep(Duration::from_secs(3600)).await;

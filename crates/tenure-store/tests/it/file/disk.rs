@@ -26,7 +26,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: a store that is still open keeps its disk.
+        // Lazily: a store that is still open keeps using its disk.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

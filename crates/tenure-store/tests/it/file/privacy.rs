@@ -33,7 +33,7 @@ fn everything_in(folder: &Path) -> Vec<std::path::PathBuf> {
     found
 }
 
-/// Whether a stranger can do this. Only root can find out.
+/// Whether a stranger can do this. Only a test that runs as root can find out.
 fn stranger(command: &str, path: &Path) -> Option<bool> {
     if !rustix::process::geteuid().is_root() {
         tenure_testkit::skip::for_want_of("root, to run a command as somebody else");
@@ -95,7 +95,7 @@ async fn a_folder_that_others_can_write_or_own_is_refused() {
         set_mode(&open, 0o777);
         let error = File::open(&root).await.unwrap_err();
         assert!(matches!(error, Error::Refused { .. }), "{error}");
-        // Where others cannot get at it, it does not matter.
+        // If others cannot reach it, its mode does not matter.
         set_mode(&root, 0o700);
         File::open(&root).await.unwrap();
     }

@@ -1,6 +1,6 @@
-//! What only several processes can show: exact counts, writers that are killed or stopped, hints.
+//! What only several processes can test: exact counts, writers that are killed or stopped, hints.
 //!
-//! The processes are this very test program, told by an environment variable to do nothing but write.
+//! The processes are this very test program. An environment variable tells it to do nothing but write.
 
 use std::env;
 use std::fs;
@@ -17,10 +17,10 @@ use tokio::time::timeout;
 
 use super::{fresh, hinted, key, open};
 
-/// `PLACE TIMES ROOT`: raise the count at one place of the tally, so many times.
+/// `PLACE TIMES ROOT`: raise the count at index PLACE of the tally TIMES times.
 const WORK: &str = "TENURE_TEST_FILE_WORK";
 
-/// Counts, one place per writer, and enough filler that depends on them to show a torn write.
+/// Counts, one per writer, and enough filler that depends on them to show a torn write.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Tally([u64; 4]);
 
@@ -63,7 +63,7 @@ fn made(place: usize, count: u64) -> Key {
     key(&format!("made/{place}/{count:08}"))
 }
 
-/// Raises one place by one, and returns what it is now.
+/// Raises one count by one, and returns its new value.
 async fn raise(store: &dyn Store, place: usize) -> u64 {
     loop {
         let (mut tally, expect) = match store.get(&shared()).await.unwrap() {
@@ -76,14 +76,14 @@ async fn raise(store: &dyn Store, place: usize) -> u64 {
         tally.0[place] += 1;
         match store.put(&shared(), tally.encode(), &expect).await {
             Ok(_) => return tally.0[place],
-            // The lock was with a writer that is stopped.
+            // A stopped writer held the lock.
             Err(Error::Conflict { .. } | Error::Unavailable { .. }) => {}
             Err(error) => panic!("{error}"),
         }
     }
 }
 
-/// What the other tests start as a process. By itself it has nothing to do.
+/// What the other tests start as a process. On its own it does nothing.
 #[tokio::test]
 async fn works_for_another_test() {
     let Ok(work) = env::var(WORK) else { return };
@@ -92,11 +92,11 @@ async fn works_for_another_test() {
     let place: usize = word().parse().unwrap();
     let times: u64 = word().parse().unwrap();
     let store = open(Path::new(word())).await;
-    // The test harness has begun a line of its own.
+    // The test harness has already started a line.
     println!();
     for _ in 0..times {
         let count = raise(&store, place).await;
-        // Said as soon as it is done, so that the one who kills this process knows how far it came.
+        // Printed at once, so that the parent that kills this process knows how far it got.
         println!("raised {count}");
         let value = Tally([count; 4]).encode();
         match store.put(&made(place, count), value, &Expect::Absent).await {
@@ -133,7 +133,7 @@ impl Worker {
         }
     }
 
-    /// Takes note of what the process says, until it says `until`, or to the end; whether it said so.
+    /// Records what the process prints, until it prints `until` or ends. Returns whether it printed that.
     async fn listen(&mut self, until: Option<&str>) -> bool {
         while let Some(line) = self.lines.next_line().await.unwrap() {
             let Some((what, Ok(count))) = line
@@ -164,7 +164,7 @@ async fn tally(store: &dyn Store) -> Tally {
     Tally::decode(&store.get(&shared()).await.unwrap().unwrap().value)
 }
 
-/// Moments that differ from run to run, for what cannot be timed.
+/// A delay that differs from run to run, for what cannot be timed.
 fn somewhen() -> Duration {
     let random = uuid::Uuid::new_v4().as_u64_pair().0;
     Duration::from_micros(random % 15_000)
@@ -198,7 +198,7 @@ async fn a_killed_writer_leaves_the_old_object_or_the_new() {
         worker.listen(None).await;
         worker.process.wait().await.unwrap();
 
-        // Whatever it was told is done is there, and at most the one that it was about.
+        // Everything reported as done is there, and at most the one write under way.
         raised = tally(&store).await.0[0];
         assert!([worker.raised, worker.raised + 1].contains(&raised));
         for count in [worker.made, worker.made + 1] {
@@ -209,12 +209,12 @@ async fn a_killed_writer_leaves_the_old_object_or_the_new() {
             assert_eq!(Tally::decode(&object.value), Tally([count; 4]));
             created = count;
         }
-        // The next one begins where the tally stands.
+        // The next one starts at the current count.
         assert!(created <= raised);
     }
     assert!(raised > 120, "killed before there was anything to kill");
 
-    // The last to be killed has left a folder of its own, which is no object and goes at the next open.
+    // The last killed process left its own temporary folder, which is not an object and is removed by the next open.
     let temporary = folder.path().join(".tenure/tmp");
     assert!(fs::read_dir(&temporary).unwrap().count() >= 2);
     for entry in list_all(&store, &Prefix::root()).await.unwrap() {
@@ -223,7 +223,7 @@ async fn a_killed_writer_leaves_the_old_object_or_the_new() {
     let _second = open(folder.path()).await;
     assert_eq!(fs::read_dir(&temporary).unwrap().count(), 2);
 
-    // And what is there can be built on.
+    // The tally can still be written.
     assert_eq!(raise(&store, 0).await, raised + 1);
 }
 
@@ -243,7 +243,7 @@ async fn a_stopped_writer_neither_blocks_the_others_nor_overwrites_them() {
         let put = store.put(&key, tally.encode(), &expect);
         match timeout(Duration::from_secs(20), put).await.unwrap() {
             Ok(_) => done += 1,
-            // Stopped with the lock in its hands, or between our read and our write.
+            // It was stopped while holding the lock, or it wrote between our read and our write.
             Err(Error::Unavailable { .. } | Error::Conflict { .. }) => {}
             Err(error) => panic!("{error}"),
         }

@@ -1,4 +1,4 @@
-//! Changes are announced after they were committed: no commit waits for an announcement.
+//! Changes are announced after they are committed: no commit waits for an announcement.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::support;
 const WRITERS: usize = 8;
 const WRITES_EACH: usize = 10;
 
-/// Whoever announces something holds this lock of the whole server until its commit is flushed, or, where that is
-/// asked for, has reached a standby.
+/// A transaction that announces something holds this lock of the whole server until its commit is flushed or, if that
+/// is configured, has reached a standby.
 const LOCK: &str = "SELECT count(*) FILTER (WHERE granted), count(*) FILTER (WHERE NOT granted) FROM pg_locks \
      WHERE locktype = 'object' AND classid = 'pg_database'::regclass AND objid = 0 \
      AND mode = 'AccessExclusiveLock'";
@@ -29,7 +29,7 @@ fn key(name: impl std::fmt::Display) -> Key {
     folder().key(name.to_string()).unwrap()
 }
 
-/// How many hold the lock, and how many wait for it.
+/// How many connections hold the lock, and how many wait for it.
 async fn lock(connection: &mut PgConnection) -> (i64, i64) {
     let row = connection.fetch_one(LOCK).await.unwrap();
     (row.get(0), row.get(1))
@@ -45,7 +45,7 @@ async fn write_on(store: &dyn Store, writer: usize) {
     store.delete(&key).await.expect("neither does a delete");
 }
 
-/// Hears of all of these, or that anything may have changed.
+/// Waits for a hint about each of these, or for one that anything may have changed.
 async fn hears_of(watch: &mut tenure_store::Watch, mut awaited: BTreeSet<Key>) {
     while !awaited.is_empty() {
         match hint(watch).await {
@@ -55,7 +55,7 @@ async fn hears_of(watch: &mut tenure_store::Watch, mut awaited: BTreeSet<Key>) {
     }
 }
 
-/// Another program of the same server announces something, and its commit takes for ever.
+/// Another program of the same server announces something, and its commit never ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_change_waits_for_the_announcements_of_others() {
     let Some(server) = Server::start("trust") else {
@@ -64,7 +64,7 @@ async fn no_change_waits_for_the_announcements_of_others() {
     let url = server.url("");
     let mut admin = PgConnection::connect(&url).await.unwrap();
     for statement in [
-        // For every connection from now on, unless it says otherwise.
+        // For every connection from now on, unless it has its own setting.
         "ALTER DATABASE postgres SET synchronous_commit = local",
         "ALTER SYSTEM SET synchronous_standby_names = 'nobody'",
         "SELECT pg_reload_conf()",
@@ -77,7 +77,8 @@ async fn no_change_waits_for_the_announcements_of_others() {
 
     let mut other = PgConnection::connect(&url).await.unwrap();
     other.execute("SET synchronous_commit = on").await.unwrap();
-    // Who only announces is not flushed either; who writes something, too, waits with the lock.
+    // A transaction that only announces is not flushed either. One that also writes something waits while holding the
+    // lock.
     let announces = "CREATE TABLE other (); NOTIFY other";
     let other = tokio::spawn(async move { sqlx::raw_sql(announces).execute(&mut other).await });
     while lock(&mut admin).await.0 == 0 {
@@ -103,7 +104,7 @@ async fn no_change_waits_for_the_announcements_of_others() {
         "{most_waiting} wait for the lock: one announces for all"
     );
 
-    // And there are hints again as soon as it lets go.
+    // Hints come again as soon as it releases the lock.
     for statement in [
         "ALTER SYSTEM SET synchronous_standby_names = ''",
         "SELECT pg_reload_conf()",
@@ -136,13 +137,13 @@ async fn what_many_writers_change_is_heard_of_at_no_more_connections() {
     }
     writers.join_all().await;
     hears_of(&mut watch, (0..WRITERS).map(key).collect()).await;
-    // The writers' pool, the listener's connection and what it was opened with.
+    // The writers' pool, the listener's connection, and the one that the listener was opened with.
     assert!(connections(&url, &name).await <= 8 + 2);
     drop((writer, listener));
     execute(&url, &format!("DROP DATABASE {name} WITH (FORCE)")).await;
 }
 
-/// A process that writes and ends at once is heard of all the same.
+/// A process that writes and exits at once is still heard.
 #[test]
 fn a_change_is_announced_though_its_runtime_ends_at_once() {
     let Some(url) = support::url(SERVER) else {
@@ -175,7 +176,7 @@ fn a_change_is_announced_though_its_runtime_ends_at_once() {
     assert_eq!(heard, Hint::Changed(key));
 }
 
-/// What is dropped with its store leaves neither a connection nor a task that makes one.
+/// A dropped store leaves neither a connection nor a task that opens one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_store_announces_no_more() {
     let Some(url) = support::url(SERVER) else {

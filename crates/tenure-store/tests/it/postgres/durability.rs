@@ -1,4 +1,4 @@
-//! What makes a write durable, and who may not be asked: servers of the tests' own.
+//! What makes a write durable, and which servers are refused. With servers started by the tests.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_n
 const LET_GO: &str =
     "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
-/// A server takes a while until it knows that there is a standby to wait for: its checkpointer tells the others.
+/// A server takes a while to learn that there is a standby to wait for: its checkpointer tells the other processes.
 async fn until_commits_wait(admin: &mut PgConnection, url: &str) {
     for number in 0.. {
         let mut probe = PgConnection::connect(url).await.unwrap();
@@ -33,8 +33,9 @@ async fn until_commits_wait(admin: &mut PgConnection, url: &str) {
     }
 }
 
-/// What is acknowledged while `synchronous_commit` is off is lost when the server crashes. A commit that is not to wait for the disk
-/// does not wait for a standby either, and there is none: so it shows which of the two a write asks for.
+/// What is acknowledged while `synchronous_commit` is off is lost when the server crashes. A commit that does not wait
+/// for the disk does not wait for a standby either. There is no standby here, so waiting shows that a write asks for a
+/// flush.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_is_synchronous_where_the_server_would_not_wait() {
     let Some(server) = Server::start("trust") else {
@@ -58,7 +59,7 @@ async fn a_write_is_synchronous_where_the_server_would_not_wait() {
     ] {
         admin.execute(statement).await.unwrap();
     }
-    // Others do not wait.
+    // Other connections do not wait.
     let mut other = PgConnection::connect(&url).await.unwrap();
     while other
         .fetch_one("SHOW synchronous_standby_names")
@@ -94,9 +95,9 @@ async fn a_write_is_synchronous_where_the_server_would_not_wait() {
             assert!(!written.is_finished(), "{change}: it waited for nothing");
             sleep(Duration::from_millis(10)).await;
         }
-        // Committed here, and told so with a warning that no standby has it.
+        // It is committed, with a warning that no standby has it.
         admin.execute(LET_GO).await.unwrap();
-        // It may have been given up meanwhile: then its outcome is not known.
+        // It may have timed out meanwhile: then its outcome is unknown.
         match written.await.unwrap() {
             Ok(()) | Err(Error::Unknown { .. }) => {}
             Err(error) => panic!("{change}: {error:?}"),
@@ -104,7 +105,7 @@ async fn a_write_is_synchronous_where_the_server_would_not_wait() {
     }
 }
 
-/// Its reads lag behind, so what was done would seem not to be.
+/// Its reads lag behind, so finished writes would seem to be missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_is_refused() {
     let Some(server) = Server::start("trust") else {

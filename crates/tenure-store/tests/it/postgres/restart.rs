@@ -1,4 +1,4 @@
-//! A PostgreSQL server of the test's own, which is killed under its writers.
+//! A PostgreSQL server that the test starts, and kills while writers use it.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ async fn what_was_done_survives_restarts_and_what_was_unknown_is_settled() {
         writers.spawn(async move { write_on(&*store, writer, &progress).await });
     }
     for _ in 0..RESTARTS {
-        // Every writer gets some way between two restarts, so the store has recovered by itself.
+        // Every writer gets some way between two restarts, so the store has recovered on its own.
         let before = progress.done.load(Ordering::SeqCst);
         while progress.done.load(Ordering::SeqCst) < before + 40 * WRITERS {
             assert!(writers.try_join_next().is_none(), "a writer gave up");
@@ -47,14 +47,14 @@ struct Progress {
     stop: AtomicBool,
 }
 
-/// Counts up in an object of its own, and holds the store to every answer.
+/// Counts up in its own object, and checks every answer of the store.
 async fn write_on(store: &dyn Store, writer: usize, progress: &Progress) {
     let key = Key::new(format!("it/restart/{writer}")).unwrap();
     let mut count = 0_u64;
     let mut version = put(store, &key, &count, &Expect::Absent).await;
     let mut stop = false;
     while !stop {
-        // Once more after the last restart.
+        // Write once more after the last restart.
         stop = progress.stop.load(Ordering::SeqCst);
         count += 1;
         version = put(store, &key, &count, &Expect::Version(version)).await;
@@ -64,14 +64,14 @@ async fn write_on(store: &dyn Store, writer: usize, progress: &Progress) {
     }
 }
 
-/// Puts until it is done. Only this writer writes the key, so a conflict would be a lie.
+/// Puts until it succeeds. Only this writer writes the key, so a conflict would be false.
 async fn put(store: &dyn Store, key: &Key, count: &u64, expect: &Expect) -> Version {
     loop {
         match store.put(key, count.to_string().into(), expect).await {
             Ok(version) => return version,
             Err(Error::Unavailable { .. }) => tokio::task::yield_now().await,
             Err(Error::Unknown { .. }) => {
-                // The server that may have had it is dead by the time that its successor answers.
+                // The server that may have received it is dead once its successor answers.
                 match (read(store, key).await, expect) {
                     (Some((read, version)), _) if read == *count => return version,
                     (Some((_, version)), Expect::Version(expected)) => {
@@ -145,7 +145,7 @@ impl Server {
         Some(server)
     }
 
-    /// A standby of this one, which takes connections.
+    /// A standby of this one, which accepts connections.
     pub(super) fn standby(&self) -> Self {
         let standby = Self::prepare().expect("there is a primary");
         let port = self.port.number().to_string();
@@ -156,7 +156,7 @@ impl Server {
         standby
     }
 
-    /// PostgreSQL refuses to run as root, so the test must be able to be somebody else.
+    /// PostgreSQL refuses to run as root, so the test must be able to switch to another user.
     fn prepare() -> Option<Self> {
         let programs = PathBuf::from(support::url(PROGRAMS)?);
         if std::fs::metadata("/proc/self").ok()?.uid() != 0 {
@@ -167,7 +167,7 @@ impl Server {
             .permissions(std::fs::Permissions::from_mode(0o777))
             .tempdir_in("/tmp")
             .unwrap();
-        // The umask may have taken the right to enter away.
+        // The umask may have removed the right to enter.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
         Some(Self {
             programs,

@@ -1,4 +1,4 @@
-//! Writes that wait are committed together, and each has its own end.
+//! Writes that wait are committed together, and each has its own outcome.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::{execute, url};
 
-/// A store whose writers wait, since somebody else is in a transaction.
+/// A store whose writers wait, since another connection is in a transaction.
 struct Held {
     _folder: tempfile::TempDir,
     path: PathBuf,
@@ -42,7 +42,7 @@ impl Held {
         }
     }
 
-    /// Writes that nobody can make before [`Held::release`].
+    /// Writes that must wait until [`Held::release`].
     async fn put(&self, numbers: std::ops::Range<usize>, expect: Expect) -> Puts {
         let mut puts = JoinSet::new();
         for number in numbers {
@@ -52,12 +52,12 @@ impl Held {
                 (number, store.put(&key, "1".into(), &expect).await)
             });
         }
-        // No signal tells that they wait; if they come too late they share fewer commits.
+        // There is no signal that they wait. If some come too late, they share fewer commits.
         tokio::time::sleep(Duration::from_millis(300)).await;
         puts
     }
 
-    /// How many commits there are from now on, is told by the function that this gives.
+    /// Lets the writes go. The function that it returns counts the commits from now on.
     async fn release(self) -> (Arc<dyn Store>, impl Fn() -> usize) {
         let Self {
             _folder,
@@ -67,7 +67,7 @@ impl Held {
             commits: before,
         } = self;
         sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
-        // The last connection to be closed would take the log along.
+        // The last connection to be closed would delete the log.
         let kept = Mutex::new(other);
         let count = move || {
             let (_folder, _kept) = (&_folder, &kept);
@@ -83,7 +83,7 @@ fn key(name: &str) -> Key {
     Key::new(format!("it/groups/{name}")).unwrap()
 }
 
-/// The commits in the write-ahead log: a frame that ends one says how large the database is then.
+/// The number of commits in the write-ahead log: a frame that ends one has the size of the database.
 fn commits(database: &Path) -> usize {
     let mut path = database.to_owned().into_os_string();
     path.push("-wal");
@@ -114,7 +114,7 @@ async fn writes_that_wait_share_a_flush_and_keep_their_ends() {
     assert!(commits() <= 5, "{} commits of 100 writes", commits());
 }
 
-/// Two of a group are refused: one by its own statement, the other by the commit.
+/// Two of a group are refused: one at its own statement, the other at the commit.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_refused_does_not_undo_the_others() {
     let held = Held::new(
@@ -181,15 +181,15 @@ async fn a_write_that_is_given_up_while_it_waits_is_not_made() {
     waited.unwrap_err();
     let (store, _commits) = held.release().await;
     puts.join_next().await.unwrap().unwrap().1.unwrap();
-    // Whatever had waited with it would have been made by now.
+    // Any change that waited with it would have been made by now.
     let after = key("after");
     let put = store.put(&after, "1".into(), &Expect::Absent);
     put.await.unwrap();
     assert_eq!(store.get(&given_up).await.unwrap(), None);
 }
 
-/// A program whose handler never yields blocks its own runtime, and with it what that has begun to write. The session
-/// of the same process lives on another thread.
+/// A program whose handler never yields blocks its own runtime, and the writes that it has begun there. The session of
+/// the same process runs on another thread.
 #[test]
 fn a_blocked_runtime_holds_up_nobody_else() {
     let runtime = || {
@@ -211,7 +211,7 @@ fn a_blocked_runtime_holds_up_nobody_else() {
         }
         tokio::task::yield_now().await;
     });
-    // From here on nothing of that runtime makes a step.
+    // From here on no task of that runtime makes progress.
     session.block_on(async {
         let key = key("session");
         let put = urgent(store.put(&key, "1".into(), &Expect::Absent));
