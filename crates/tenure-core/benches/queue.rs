@@ -1,4 +1,4 @@
-//! What the queue machine costs alone: no log, no sockets, no serving.
+//! What the queue machine alone costs: no log, no sockets, no server.
 //!
 //! For each depth: fills the queue, then runs submit + claim + complete cycles, one job per command as 64
 //! independent callers would send them, and prints cycles per second of this thread's processor time. Also
@@ -37,7 +37,7 @@ fn main() {
     };
     match depths[..] {
         [depth] => at_depth(depth),
-        // Each in a process of its own: memory that was freed would hide what the next one takes.
+        // Each depth runs in its own process: memory that was freed would hide what the next one takes.
         _ => depths.iter().for_each(|depth| {
             let program = std::env::current_exe().unwrap();
             let status = Program::new(program).arg(depth.to_string()).status();
@@ -56,7 +56,7 @@ fn at_depth(depth: u64) {
     }
     let fill = filling.seconds();
     let bytes = resident_bytes().saturating_sub(before);
-    // Past the warm-up, retention forgets one job for every one that completes.
+    // Past the warm-up, retention deletes one job for every one that completes.
     let warm_up = load.submissions(150_000);
     load.cycles(warm_up);
     let submissions = load.submissions(CYCLES);
@@ -109,7 +109,7 @@ impl Load {
 
     fn submission(&mut self) -> Submission {
         self.submitted += 1;
-        // As long as a UUID, and as unordered.
+        // As long as a UUID, and as random in order.
         let mixed = self.submitted.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let id = format!("{mixed:016x}-0000-4000-a000-{:010}", self.submitted);
         Submission {

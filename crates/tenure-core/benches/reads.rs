@@ -1,5 +1,5 @@
-//! What each read costs while the queue's lock is held, with 1,000,000 jobs in 50,000 queues: no other call gets
-//! on as long as it takes. Prints the worst of each kind, and what submits and claims cost beside them. Run with
+//! What each read costs while the queue's lock is held, with 1,000,000 jobs in 50,000 queues: no other call makes
+//! progress during that time. Prints the worst of each kind, and what submits and claims cost beside them. Run with
 //! `cargo bench -p tenure-core --bench reads`; jobs and queues may be given as arguments.
 #![allow(clippy::print_stdout, reason = "its output is the point")]
 #![allow(
@@ -137,7 +137,7 @@ fn filled(jobs: u64, queues: u64) -> Queue {
         let name = ScheduleName::new(format!("schedule-{number}")).unwrap();
         apply(Schedule::command(name, spec, NOW).unwrap());
     }
-    // Every other queue is paused: nobody has to pass it by.
+    // Every second queue is paused: claims must not have to skip them one by one.
     for number in (0..queues).step_by(2) {
         apply(Action::Pause(
             QueueName::new(format!("queue-{number:06}")).unwrap(),

@@ -1,4 +1,4 @@
-//! Everything of the core that reads what others wrote, given damaged input: see `tenure_fuzz`.
+//! All code of the core that reads what others wrote, fed damaged input: see `tenure_fuzz`.
 
 mod machines;
 mod records;

@@ -1,4 +1,4 @@
-//! What the machines know of storage: the four ends of a write, and reads that can fail.
+//! What the machines know of storage: the four outcomes of a write, and reads that can fail.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ pub enum Expect {
 pub enum Written {
     /// Applied; this is the new version.
     Done(Version),
-    /// Not applied: the object was not as expected. It may be an earlier write of our own that is in
-    /// the way, so every conflict is read back.
+    /// Not applied: the object was not as expected. The conflict may be with an earlier write of
+    /// our own, so every conflict is read back.
     Conflict,
-    /// Not applied: the store could not be reached, or said no.
+    /// Not applied: the store could not be reached, or refused.
     NotApplied,
     /// The answer was lost: applied, not applied, or still on its way.
     Unknown,
@@ -65,7 +65,7 @@ impl Version {
         Self(tag.into())
     }
 
-    /// What [`Version::new`] was given.
+    /// The name that [`Version::new`] was given.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,5 +1,4 @@
-//! One process as one machine: its session, what it observes of others, its elections, and its part in the
-//! cluster.
+//! One process as one machine: its session, what it knows of others, its elections, and its part in the cluster.
 //!
 //! A [`Node`] is one incarnation. When its session is over, all work stops, everything is given back as
 //! far as the store allows, and the driver starts the next one. Only the part in the cluster outlives it
@@ -14,15 +13,13 @@
 //!                 └─────────────── reports ───┘
 //! ```
 //!
-//! This is all the wiring there is: the driver of the `tenure` crate, the simulations and the model check
-//! run it as it stands. They take an input, step, carry out the outputs, and sleep until
-//! [`Node::wake_at`]. Inputs that came together are given together: what they change in the own session is
-//! said in one write.
+//! This is all the wiring there is: the driver of the `tenure` crate, the simulations and the model check run exactly
+//! this. They take an input, step, carry out the outputs, and sleep until [`Node::wake_at`]. Inputs that came together
+//! are given together, so that what they change in the session goes into one write.
 //!
-//! Requests carry a ticket; the driver gives the answer back with it, once, also if it has given up
-//! waiting (a lost answer is an answer). Requests of different parts run at the same time, those of one
-//! part one after the other. After [`Event::Left`] no request is sent and no answer is taken; only the end
-//! of shards is still heard.
+//! Requests carry a ticket. The driver gives each answer back with it, exactly once, even if it has stopped waiting (a
+//! lost answer is an answer). Requests of different parts run at the same time, those of one part one after the other.
+//! After [`Event::Left`] no request is sent and no answer is taken; only the end of shards is still noted.
 
 mod cluster;
 mod elections;
@@ -41,7 +38,7 @@ use cluster::{assigner_seed, is_clusters};
 use elections::Elections;
 pub use messages::{Answer, Event, Input, Output, Request};
 
-/// Up to so many leases of one session are looked at in turns. Many are looked at by a [listing](crate::polls).
+/// Up to this many leases of one session are looked at in turns. More are looked at by a [listing](crate::polls).
 const SIBLINGS_MAX: usize = 10;
 
 /// The machine.
@@ -51,7 +48,7 @@ pub struct Node {
     me: Holder,
     seed: u64,
     about: About,
-    /// The session is to be told what it says, once everything that came together was taken.
+    /// Set if what the session says has changed. The session gets that once all inputs that came together were taken.
     about_changed: bool,
     session: Session,
     observer: Observer,
@@ -60,7 +57,7 @@ pub struct Node {
     watchers: BTreeMap<Incarnation, BTreeSet<ElectionName>>,
     /// The part in the cluster, if the process takes one.
     member: Option<Box<Member>>,
-    /// What the member is to hear when the step that caused it is over.
+    /// What the member is told when the current step is over.
     heard: Vec<Heard>,
     /// The sessions that the member wants to know about.
     watched: BTreeSet<Incarnation>,
@@ -83,8 +80,8 @@ enum Route {
     Cluster(Question),
 }
 
-/// Everything is to be given back; the session leaves when it has been, or when it takes too long after
-/// all work has ended.
+/// Everything is being given back. The session leaves when that is done, or when it takes too long after all work has
+/// ended.
 #[derive(Debug, Clone, Copy, Hash)]
 struct Finishing {
     give_up_at: Moment,
@@ -97,13 +94,13 @@ struct Finishing {
 }
 
 impl Node {
-    /// A node that has not joined yet; the first [`Input::Wake`] starts it.
+    /// Makes a node that has not joined yet; the first [`Input::Wake`] starts it.
     #[must_use]
     pub fn new(config: Config, me: Holder, about: About, now: Now, seed: u64) -> Self {
         Self::resume(config, me, about, None, now, seed)
     }
 
-    /// The next incarnation of a process, with the part in the cluster that the last one took.
+    /// Makes the next incarnation of a process, with the last one's part in the cluster.
     #[must_use]
     pub fn resume(
         config: Config,
@@ -143,19 +140,19 @@ impl Node {
         self.member.as_deref()
     }
 
-    /// The same for the next incarnation, once this one has left.
+    /// Takes that part out for the next incarnation, once this one has left.
     #[must_use]
     pub fn take_member(&mut self) -> Option<Box<Member>> {
         self.member.take()
     }
 
-    /// The election in which this process leads until then, checked at use.
+    /// The term in which this process leads an election, and until when. Check it at every use.
     #[must_use]
     pub fn leads_until(&self, election: &ElectionName) -> Option<(Term, Moment)> {
         self.elections.get(election)?.leads_until()
     }
 
-    /// What the own session says, or will say with its next write.
+    /// What this session says, or will say with its next write.
     #[must_use]
     pub fn record(&self) -> &Record {
         self.session.record()
@@ -167,7 +164,7 @@ impl Node {
         self.session.trusted_until()
     }
 
-    /// Whether the process may act on what it holds. Checked at use.
+    /// Whether the process may act on what it holds. Check it at every use.
     #[must_use]
     pub fn is_trusted(&self, now: Moment) -> bool {
         self.session.is_trusted(now)
@@ -179,9 +176,10 @@ impl Node {
         self.session.farewell()
     }
 
-    /// Whether nobody needs the session any more, now that it is known to say that it is gone: every lease was given back
-    /// before, and no assignment can name it. Its object may be deleted then. One that was lost may still be in a lease, and
-    /// a candidate that waits for that lease reads in the object that the session is gone.
+    /// Whether the object of the session may be deleted. It may once the object is known to say that the session is
+    /// gone, if every lease was given back before and no assignment can name the session. The object of a session that
+    /// was lost stays: a lease may still name it, and a candidate that waits for that lease reads there that the
+    /// session is gone.
     #[must_use]
     pub fn needs_no_session(&self) -> bool {
         let was_lost = self.finishing.is_some_and(|it| it.over_since.is_some());
@@ -208,14 +206,14 @@ impl Node {
         parts.min(give_up)
     }
 
-    /// Takes an input and says what to do about it.
+    /// Takes an input and returns what to do.
     #[must_use]
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Output> {
         self.step_all(now, [input])
     }
 
-    /// The same for inputs that came together. A thousand elections that are joined, or shards that start, are one
-    /// piece of news, not as many.
+    /// As [`step`](Self::step), for inputs that came together. A thousand elections that are joined, or shards that
+    /// start, change the session once and not a thousand times.
     #[must_use]
     pub fn step_all(&mut self, now: Now, inputs: impl IntoIterator<Item = Input>) -> Vec<Output> {
         let mut outputs = Vec::new();
@@ -224,7 +222,7 @@ impl Node {
         }
         self.settle(now, &mut outputs);
         self.leave_when_free(now, &mut outputs);
-        // That the session is over or has left is news for the member.
+        // The member has to know if the session is over or has left.
         self.settle(now, &mut outputs);
         outputs
     }
@@ -285,7 +283,7 @@ impl Node {
                 self.step_session(now, session::Input::Spare(is_sparing), outputs);
             }
             Input::Leave => {
-                // Daemons first: the session stays until they have ended.
+                // Daemons go first: the session stays until they have ended.
                 self.tell_member(Heard::Input(member::Input::Leave(Going::Leaving)));
                 self.finish(now.moment);
                 self.step_elections(now, &election::Input::StandDown, outputs);
@@ -316,7 +314,7 @@ impl Node {
         new_lineage: Lineage,
         outputs: &mut Vec<Output>,
     ) {
-        // A process that leaves joins nothing new: the next incarnation does.
+        // A process that leaves joins no election: the next incarnation does.
         if self.finishing.is_some() {
             return;
         }
@@ -385,10 +383,10 @@ impl Node {
         }
     }
 
-    /// A look at one of Tenure's own leases is good for the others that the same session holds: they change together, when
-    /// it leaves, far more often than one by one. So they take turns, each at every second heartbeat at the latest; and when
-    /// one has another holder, all leases of that session are looked at. Leases of users take no turns: one of them may be
-    /// handed over alone. Only followers do so. A holder looks at each lease of its own.
+    /// A look at one of Tenure's own leases also counts for the others that the same session holds: far more often than
+    /// not they change together, when that session leaves. So they take turns, each at least at every second heartbeat;
+    /// and when one has another holder, all leases of the former holder are looked at. Leases of users take no turns:
+    /// one of them may be handed over alone. Only followers do this. A holder looks at each of its own leases.
     fn on_lease_read(
         &mut self,
         now: Now,
@@ -410,7 +408,7 @@ impl Node {
         };
         let (is_found, has_failed) = (matches!(read, Read::Found { .. }), read == Read::Failed);
         self.step_election(now, name, election::Input::LeaseRead(read), outputs);
-        // A new member has written it, so that its leader looks who has come.
+        // A new member may have rewritten it, so that its leader looks for new nodes.
         if is_found && is_clusters(name) {
             self.ring();
         }
@@ -430,7 +428,7 @@ impl Node {
         }
     }
 
-    /// Somebody may have come whom the leader of the cluster does not know.
+    /// Tells the member that a node may have come that the leader of the cluster does not know.
     fn ring(&mut self) {
         if self.member().is_some_and(Member::leads) {
             self.tell_member(Heard::Rung);
@@ -622,7 +620,7 @@ impl Node {
             .entry(incarnation)
             .or_default()
             .insert(name.clone());
-        // Another election may have watched it to its end already.
+        // Another election may have seen it end already.
         match self.observer.end_of(incarnation) {
             Some(end) => {
                 let input = election::Input::HolderEnded(incarnation, end);
@@ -685,8 +683,8 @@ impl Node {
         });
     }
 
-    /// How long a request may take: never past the end of trust, when everything that it could be good for
-    /// is over. Where there is no trust, before joining and when giving back afterwards, nothing ends.
+    /// How long a request may take: never past the end of trust, since nothing that it could serve lasts longer.
+    /// Without trust, before joining and when giving back afterwards, there is no such end.
     fn patience(&self, now: Moment) -> Duration {
         let remaining = self.session.trusted_until().since(now);
         if remaining.is_zero() {
@@ -706,8 +704,8 @@ impl Node {
         })
     }
 
-    /// Whether something works under this session that must have ended before it leaves. What is left when
-    /// the session is over is trusted by nobody: that only the elections wait for.
+    /// Whether something works under this session that must have ended before it leaves. Once the session is over its
+    /// shards are no longer trusted, and only the work of elections is waited for.
     fn is_working(&self) -> bool {
         let is_over = self.finishing.is_some_and(|it| it.over_since.is_some());
         self.elections.is_working() || (self.runs_shards() && !is_over)
@@ -717,8 +715,8 @@ impl Node {
         self.member().is_some_and(|member| !member.is_idle())
     }
 
-    /// When to go without a word from a session that is over, since something in it does not end: the next
-    /// one must not wait for it.
+    /// When a session that is over leaves without saying so, because something in it does not end: the next session
+    /// must not wait for that.
     fn abandon_at(&self) -> Option<Moment> {
         let over_since = self.finishing?.over_since?;
         self.runs_shards().then(|| over_since + self.config.grace)
@@ -735,14 +733,14 @@ impl Node {
         if finishing.leaves {
             return;
         }
-        // A session that is gone frees whatever it holds at once. While anything works, somebody else would start
-        // the same beside it.
+        // A session that is gone frees whatever it holds at once. While anything works, another node would start the
+        // same beside it.
         if is_working {
             finishing.give_up_at = now.moment + self.config.ttl;
             return;
         }
-        // A shard that will not end keeps the word "gone" from being said, but not the next session from beginning:
-        // nobody trusts the shard, and it is freed when this session is evicted.
+        // A shard that will not end prevents this session from saying "gone", but not the next one from beginning: the
+        // shard is not trusted, and it is freed when this session is evicted.
         if let Some(abandon_at) = abandon_at {
             if now.moment >= abandon_at {
                 finishing.leaves = true;

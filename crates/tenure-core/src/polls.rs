@@ -1,30 +1,29 @@
 //! Polls of many leases, answered by one listing.
 //!
-//! A process in a thousand elections has a thousand leases to look at in every heartbeat, and nearly
-//! always nothing has changed. A listing shows the versions of a thousand objects in one request, so a poll
-//! that would only hear "unchanged" is answered from there; whatever looks changed or missing is read.
+//! A process in a thousand elections has to look at a thousand leases in every heartbeat, and nearly always nothing has
+//! changed. A listing shows the versions of a thousand objects in one request, so a poll that would only hear
+//! "unchanged" is answered from there; whatever looks changed or missing is read.
 //!
-//! That is as good as a read of its own: the core counts trust from the moment when it asked for the look,
-//! and a listing serves only those who asked before it was started. Each line of it, on whichever page, was
-//! read after that.
+//! That is as good as a separate read: the core counts trust from the moment when it asked for the look, and a listing
+//! serves only polls that were made before it was started. Each line of it, on any page, was read after that.
 //!
 //! # Listings that are slow, or fail
 //!
 //! A namespace may have many more elections than this process is in, and a page may be slow. So:
 //!
-//! - A page serves those whose names it has passed, whether or not the next one arrives.
+//! - A page serves the polls whose names it has passed, whether or not the next one arrives.
 //! - Polls that have waited for as long as a request may take are late. From then on some are read for each page, from the end of
 //!   the alphabet, while the listing goes on from its beginning until they meet.
-//! - A page that fails, or does not come in time, ends its listing. The leases that are left are read one by one.
+//! - A page that fails, or does not come in time, ends its listing. The remaining leases are read one by one.
 //! - A further page that could serve no more than ten polls is not asked for: they are read instead.
-//! - How many pages there are is learnt from every page, so the next polls know whether a listing is worth it.
+//! - Every page shows how many pages there are, so the next polls know whether a listing is worth it.
 //!
 //! # Hints
 //!
 //! Thousands of changes at once, most of them our own, become hints that anything may have changed, one after the other.
 //! Each makes every election look, so there is a [pause](Polls::hint) between them, and none while a listing is under way.
 //!
-//! This decides and asks nothing of a store itself; the driver does.
+//! This module only decides. The driver sends the requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,11 +35,11 @@ use crate::{ElectionName, Moment, Version};
 /// How many single reads a page of a listing must save: a listing is a heavier request than they are.
 const SAVED_MIN: usize = 10;
 
-/// How many times the pause of a listing lies between two hints that make everyone look.
+/// The time between two hints that make every election look, in pauses of a listing.
 const HINT_PAUSES: u32 = 3;
 
-/// How many late polls are read for each page while a listing brings them: it serves many more, and whatever else
-/// elections ask has its turn too.
+/// How many late polls are read for each page while a listing brings them: the page serves many more, and the other
+/// requests of elections need their turn too.
 const LATE_MAX: usize = 100;
 
 /// A look at a lease whose version is known.
@@ -48,7 +47,7 @@ const LATE_MAX: usize = 100;
 pub struct Poll {
     /// Names the request.
     pub ticket: Ticket,
-    /// Of which election.
+    /// The election.
     pub election: ElectionName,
     /// The version that is known.
     pub known: Version,
@@ -70,25 +69,25 @@ impl From<Poll> for Request {
 /// The polls that wait, and the listing that is under way. Leases are listed by `K`, in its order.
 #[derive(Debug, Clone, Hash)]
 pub struct Polls<K> {
-    /// How long a listing waits for company. Polls are jittered, so they come one by one.
+    /// How long a listing waits for more polls. Polls are jittered, so they come one by one.
     pause: Duration,
     /// How long a poll waits for its page.
     patience: Duration,
-    /// Those who wait for the next listing, and when it is to start.
+    /// The polls that wait for the next listing, and when it is to start.
     gathering: Group<K>,
     starts_at: Moment,
-    /// Those who wait for the listing that is under way.
+    /// The polls that wait for the listing that is under way.
     listed: Group<K>,
     /// How many pages of it have come; `None` while there is none under way.
     pages_seen: Option<usize>,
-    /// When the last page of it came, or it began, and how many that were late have been read since.
+    /// When the last page of it came, or it began, and how many late polls have been read since.
     page_at: Moment,
     late: usize,
-    /// Those whose listing has ended without them.
+    /// The polls whose listing has ended without an answer for them.
     left: Vec<Poll>,
     /// How many pages there are, as far as is known.
     pages: usize,
-    /// A hint that anything may have changed has come and was not heeded yet, and when the next one may be.
+    /// Whether a hint that anything may have changed has come and not been acted on, and when the next one may be.
     is_hinted: bool,
     hints_from: Moment,
 }
@@ -113,26 +112,26 @@ impl<K> Group<K> {
 pub struct Page<K> {
     /// The leases, each with its version.
     pub leases: Vec<(K, Version)>,
-    /// Whether there are more behind them.
+    /// Whether there are more after them.
     pub more: bool,
 }
 
-/// What a page says to those who waited for it.
+/// What a page means for the polls that waited for it.
 #[derive(Debug)]
 pub struct Shown<K> {
     /// These are at the version that was known.
     pub unchanged: Vec<Poll>,
-    /// These are not, or not there: they are to be read.
+    /// These have changed or are missing, so they must be read.
     pub changed: Vec<Poll>,
-    /// The listing goes on behind this one.
+    /// The listing goes on after this one.
     pub next: Option<K>,
 }
 
 impl<K: Ord + Clone> Polls<K> {
-    /// Of a process with these times.
+    /// Makes the polls of a process with these times.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        // Patience for an answer counts from the question, so company is waited for only so long.
+        // The time limit of an answer counts from when it was asked for, so the wait for more polls is short.
         let pause = config.heartbeat.min(config.request_timeout) / 4;
         Self::with(pause, config.request_timeout)
     }
@@ -160,7 +159,7 @@ impl<K: Ord + Clone> Polls<K> {
         objects > SAVED_MIN * self.pages
     }
 
-    /// Waits for a listing that has not been started yet: soon, or when others have had time to join.
+    /// Adds a poll to a listing that has not been started yet: soon, or when others have had time to join.
     pub fn join(&mut self, key: K, poll: Poll, is_hinted: bool) {
         let pause = if is_hinted {
             Duration::ZERO
@@ -172,12 +171,12 @@ impl<K: Ord + Clone> Polls<K> {
         self.gathering.polls.insert(key, poll);
     }
 
-    /// Anything may have changed.
+    /// Notes a hint that anything may have changed.
     pub fn hint(&mut self) {
         self.is_hinted = true;
     }
 
-    /// Whether all are to look now, because of a hint.
+    /// Whether every election has to look now, because of a hint.
     pub fn take_hint(&mut self, now: Moment) -> bool {
         let is_due = self.is_hinted && self.pages_seen.is_none() && now >= self.hints_from;
         if is_due {
@@ -230,7 +229,7 @@ impl<K: Ord + Clone> Polls<K> {
         true
     }
 
-    /// The page that was asked for, or `None` if it did not come.
+    /// Takes the page that was asked for, or `None` if it did not come.
     pub fn on_page(&mut self, now: Moment, page: Option<Page<K>>) -> Shown<K> {
         (self.page_at, self.late) = (now, 0);
         let mut shown = Shown {
@@ -245,7 +244,7 @@ impl<K: Ord + Clone> Polls<K> {
         let seen = self.pages_seen.unwrap_or_default() + 1;
         let last = leases.last().map(|(key, _)| key.clone());
         let passed = match last.filter(|_| more) {
-            // All who come before the end of this page, or at it.
+            // All polls up to the last lease of this page.
             Some(last) => {
                 let mut after = self.listed.polls.split_off(&last);
                 if let Some(at) = after.remove(&last) {
@@ -276,7 +275,7 @@ impl<K: Ord + Clone> Polls<K> {
         shown
     }
 
-    /// The next poll that is to be read by itself, if any is.
+    /// The next poll that must be read on its own, if any.
     pub fn take_late(&mut self, now: Moment) -> Option<Poll> {
         if let Some(poll) = self.left.pop() {
             return Some(poll);
@@ -284,7 +283,7 @@ impl<K: Ord + Clone> Polls<K> {
         if self.is_steady(now) && self.late >= LATE_MAX {
             return None;
         }
-        // The listing comes from the other end.
+        // The listing goes on from the other end.
         let late = [&mut self.listed, &mut self.gathering]
             .into_iter()
             .filter(|group| group.late_at <= now)

@@ -12,7 +12,7 @@ pub enum RecordError {
     /// It was written by a version with another format. Upgrade this one.
     #[error("the record has format {0}, but this version reads format {FORMAT}")]
     Format(u32),
-    /// It is no record at all.
+    /// It is not a record.
     #[error("cannot read the record: {0}")]
     Malformed(String),
 }
@@ -50,12 +50,11 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RecordError
 /// The most characters of an error that are shown.
 const SHOWN_MAX: usize = 300;
 
-/// What the error says, on one line and not too long: it repeats pieces of what could not be read, and is
-/// going to be logged.
+/// What the error says, on one line and not too long: it repeats pieces of what could not be read, and will be logged.
 pub(crate) fn shown(error: &serde_json::Error) -> String {
     let mut text: Vec<char> = error.to_string().chars().collect();
     if text.len() > SHOWN_MAX {
-        // Where it is comes last.
+        // The position comes last.
         let place = text.split_off(text.len() - SHOWN_MAX / 3);
         text.truncate(SHOWN_MAX / 3 * 2);
         text.extend([' ', '…', ' '].into_iter().chain(place));
@@ -70,8 +69,8 @@ pub(crate) fn shown(error: &serde_json::Error) -> String {
     text.into_iter().map(printable).collect()
 }
 
-/// A number that only grows, as it is stored. No real one comes near the end of its range, and what is
-/// read from there could not grow any more.
+/// Reads a stored number that only grows. Real ones never come near the end of the range. One that does is refused,
+/// since it could not grow any more.
 pub(crate) fn growing<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let number = <u64 as serde::Deserialize>::deserialize(deserializer)?;
     if number > u64::MAX / 2 {

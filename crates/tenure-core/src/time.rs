@@ -1,7 +1,7 @@
 //! Time as an argument.
 //!
-//! [`Moment`] decides, [`Wall`] is only shown. A moment is a reading of one host's monotonic clock that
-//! counts suspend; moments of two hosts have nothing to do with each other and never meet.
+//! [`Moment`] decides, [`Wall`] is only shown. A moment is a reading of one host's monotonic clock that counts suspend;
+//! moments of two hosts are unrelated and never compared.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -15,21 +15,21 @@ use crate::Nonce;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Moment(Duration);
 
-/// A reading of this host's wall clock, in milliseconds since 1970: for people to read. Nothing happens because of
-/// it; see [`Glance`](crate::session::Glance) for what does not happen.
+/// A reading of this host's wall clock, in milliseconds since 1970: for people to read. It never makes anything happen.
+/// It can keep one thing from happening: see [`Glance`](crate::session::Glance).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Wall(pub u64);
 
-/// What the driver gives to every step: both clocks, read together, and a number that nobody else draws.
+/// What the driver gives to every step: both clocks, read together, and a number that is drawn only once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Now {
-    /// What decides.
+    /// The clock that decides.
     pub moment: Moment,
-    /// What is written down for people.
+    /// The clock that is written down for people.
     pub wall: Wall,
-    /// What marks the writes of this step. Fresh for every step, so that they differ from those of a copy of this
-    /// process, too.
+    /// What marks the writes of this step. New for every step, so that they also differ from those of a copy of this
+    /// process.
     pub nonce: Nonce,
 }
 
@@ -40,16 +40,15 @@ pub struct ClockId(pub u128);
 /// A moment together with the clock that showed it, so that it can be kept and read by another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reading {
-    /// Whose.
+    /// The clock.
     pub clock: ClockId,
     /// What it showed.
     pub moment: Moment,
 }
 
 impl Reading {
-    /// How long after `earlier` this is. Only two readings of one clock have a difference: a time that
-    /// another clock showed, or the same one before it was set, says nothing, and to believe it makes
-    /// two leaders.
+    /// How long after `earlier` this is. Only two readings of one clock have a difference: a time that another clock
+    /// showed, or the same one before it was set, proves nothing, and relying on it makes two leaders.
     #[must_use]
     pub fn since(self, earlier: Reading) -> Option<Duration> {
         let is_one_clock = self.clock == earlier.clock;

@@ -1,8 +1,8 @@
 //! Text traces: what is put into a node, and under it, indented, what comes out.
 //!
-//! Every file in `traces/` is one story of one node, `a`, in one election. A line that starts in the
-//! first column is an input, with its time in seconds in front; `#` begins a comment. Everything indented
-//! is output: it is compared, and written anew by
+//! Every file in `traces/` is one story of one node, `a`, in one election. A line that starts in the first column is an
+//! input, with its time in seconds in front; `#` begins a comment. Everything indented is output: it is compared, and
+//! rewritten by
 //!
 //! ```text
 //! UPDATE_TRACES=1 cargo test -p tenure-core --test traces

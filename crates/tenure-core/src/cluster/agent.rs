@@ -9,35 +9,35 @@ use crate::random::Random;
 use crate::session;
 use crate::{DaemonId, Incarnation, Moment, Read, Version};
 
-/// The machine. It outlives sessions: what an old one started must have ended before a new one starts
-/// the same. One look is in flight at most; the driver answers each with one input.
+/// The machine. It outlives sessions: what an old one started must have ended before a new one starts the same. At most
+/// one look is in flight; the driver answers each with one input.
 #[derive(Debug, Clone, Hash)]
 pub struct Agent {
     heartbeat: Duration,
     rest: Duration,
     retry: Duration,
     random: Random,
-    /// Nobody here wants to know of the assignments of others.
+    /// Nobody here needs the assignments of other nodes.
     rests: bool,
     /// The session that assignments must name; `None` while there is none.
     me: Option<Incarnation>,
     session_trusted_until: Moment,
     offers: BTreeSet<DaemonId>,
     view: Option<View>,
-    /// What runs here, or has not ended yet.
+    /// The shards that run here, or have not ended yet.
     local: BTreeMap<Shard, Local>,
-    /// The highest generation of each shard that has ended here, or never will be started, and how. No
+    /// The highest generation of each shard that has ended here or will never be started, with its final state. No
     /// generation up to it is ever started.
     ended: BTreeMap<Shard, (Generation, RunState)>,
     going: Option<Going>,
     in_flight: Option<Look>,
     due: Moment,
-    /// What was reported last in this session.
+    /// The last report in this session.
     reported: Option<Report>,
     idle: bool,
-    /// Something that starts and reports rest on is another than when they were last looked at.
+    /// Something has changed that starts and reports depend on.
     has_changed: bool,
-    /// Something would have been started if it had been trusted.
+    /// A shard would have been started if the session had been trusted.
     waits_for_trust: bool,
 }
 
@@ -53,11 +53,11 @@ struct Look {
 struct View {
     version: Option<Version>,
     drain_timeout: Duration,
-    /// What was seen is certainly still so until then.
+    /// Until when what was seen is certainly still valid.
     until: Moment,
     /// What is assigned to this session, and whether it is being revoked.
     mine: BTreeMap<Shard, (Generation, bool)>,
-    /// Under how many shards of its daemon each of them was assigned.
+    /// How many shards its daemon had when each of them was assigned.
     counts: BTreeMap<Shard, u32>,
 }
 
@@ -65,7 +65,7 @@ struct View {
 struct Local {
     generation: Generation,
     phase: Phase,
-    /// The shard is nobody else's until then.
+    /// No other node can have the shard before then.
     until: Moment,
     /// Why it cannot be ended, if it cannot.
     stuck: Option<String>,
@@ -86,14 +86,14 @@ pub enum Input {
     Wake,
     /// The assignments may have changed.
     Hint,
-    /// Whether nobody here wants to know of the assignments of others: while there are none of its own either, a look now
-    /// and then is enough.
+    /// Whether nobody here needs the assignments of other nodes. If there are none of its own either, an occasional
+    /// look is enough.
     Rests(bool),
     /// The process has a new session.
     Joined(Incarnation),
     /// The session is trusted until then.
     Trusted(Moment),
-    /// The session is over: nothing is held any more.
+    /// The session is over: nothing is held now.
     SessionOver,
     /// The answer to [`Output::Look`].
     Looked(Read<Assignments>),
@@ -105,27 +105,27 @@ pub enum Input {
     Started(Shard, Generation),
     /// A shard has ended, whatever the cause; nothing of it runs any more.
     Ended {
-        /// Which.
+        /// The shard.
         shard: Shard,
-        /// In which generation.
+        /// Its generation.
         generation: Generation,
         /// What went wrong, if something did.
         error: Option<String>,
     },
-    /// A shard cannot be ended, for this reason; or can, after all.
+    /// A shard cannot be ended, for this reason; or, without an error, it can be ended after all.
     Stuck {
-        /// Which.
+        /// The shard.
         shard: Shard,
-        /// In which generation.
+        /// Its generation.
         generation: Generation,
-        /// Why, if it still cannot.
+        /// Why, if it still cannot be ended.
         error: Option<String>,
     },
-    /// The process wants to go: drain everything, start nothing.
+    /// The process wants to leave: drain everything, start nothing.
     Leave(Going),
 }
 
-/// What the driver is to do.
+/// What the driver has to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Read the assignments, only if they are no longer at the known version.
@@ -135,33 +135,33 @@ pub enum Output {
     },
     /// Start a shard. The driver checks [`Agent::trusted_until`] whenever the daemon asks.
     Start {
-        /// Which.
+        /// The shard.
         shard: Shard,
         /// The fencing token.
         generation: Generation,
-        /// How many shards the daemon has, as far as this one is concerned.
+        /// How many shards the daemon had when this one was assigned.
         count: u32,
     },
-    /// Tell a shard to finish, and say when it has ended.
+    /// Tell a shard to finish, and report when it has ended.
     Drain {
-        /// Which.
+        /// The shard.
         shard: Shard,
-        /// In which generation.
+        /// Its generation.
         generation: Generation,
         /// When it will be aborted.
         until: Moment,
     },
-    /// End a shard at once, and say when it has ended.
+    /// End a shard at once, and report when it has ended.
     Abort {
-        /// Which.
+        /// The shard.
         shard: Shard,
-        /// In which generation.
+        /// Its generation.
         generation: Generation,
     },
     /// Put this into the session record.
     Report(Report),
-    /// After [`Input::Leave`]: everything has ended. The session may go; if it is over already, no new one
-    /// is to be made.
+    /// Everything has ended, after [`Input::Leave`]. The session may leave; if it is over already, no new one must be
+    /// made.
     Idle,
 }
 
@@ -172,12 +172,12 @@ pub struct Report {
     pub runs: BTreeMap<DaemonId, Vec<Run>>,
     /// What cannot be ended.
     pub stuck: BTreeMap<DaemonId, Vec<Stuck>>,
-    /// The process is about to go.
+    /// The process is about to leave.
     pub going: Option<Going>,
 }
 
 impl Report {
-    /// Writes the report into what the session says of the cluster.
+    /// Puts the report into the session's part about the cluster.
     pub fn apply(self, part: &mut Part) {
         part.runs = self.runs;
         part.stuck = self.stuck;
@@ -186,7 +186,7 @@ impl Report {
 }
 
 impl Agent {
-    /// An agent of a process without a session.
+    /// Makes the agent of a process without a session.
     #[must_use]
     pub fn new(session: &session::Config, now: Moment, seed: u64) -> Self {
         Self {
@@ -211,7 +211,7 @@ impl Agent {
         }
     }
 
-    /// Until when this process may act for a shard; `None` if it may not. Checked at use.
+    /// Until when this process may act for a shard; `None` if it may not. Check it at every use.
     #[must_use]
     pub fn trusted_until(&self, shard: &Shard, generation: Generation) -> Option<Moment> {
         let local = self.local.get(shard)?;
@@ -219,12 +219,13 @@ impl Agent {
         is_trusted.then(|| self.trust_of(local))
     }
 
-    /// Until when a shard is nobody else's: while it was seen to be assigned here, and by a live session.
+    /// Until when no other node can have a shard. Both must hold: a look has shown it to be assigned here, and the
+    /// session is trusted.
     fn trust_of(&self, local: &Local) -> Moment {
         local.until.min(self.session_trusted_until)
     }
 
-    /// Whether nothing runs here, and all that did has ended.
+    /// Whether everything here has ended.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.local.is_empty()
@@ -241,14 +242,14 @@ impl Agent {
         aborts.min().unwrap_or(Moment::NEVER).min(look_at)
     }
 
-    /// Takes an input and says what to do about it.
+    /// Takes an input and returns what to do.
     #[must_use]
     pub fn step(&mut self, now: Moment, input: Input) -> Vec<Output> {
         self.step_all(now, [input])
     }
 
-    /// The same for inputs that came together. Ten thousand shards that start make one report, not as many, each
-    /// of which would have to look at all of them.
+    /// As [`step`](Self::step), for inputs that came together. Ten thousand shards that start make one report instead
+    /// of ten thousand, each of which would have to look at all of them.
     #[must_use]
     pub fn step_all(
         &mut self,
@@ -337,7 +338,7 @@ impl Agent {
             return;
         };
         if look.by != me {
-            // A look of the session before, which says nothing about this one.
+            // The look was started by the previous session, and says nothing about this one.
             self.due = now;
             return;
         }
@@ -346,7 +347,7 @@ impl Agent {
                 record, version, ..
             } => self.view = Some(View::new(&record, version, me)),
             Read::Unchanged { .. } => {}
-            // Without anything to see, what was seen last counts for its time and no longer.
+            // Nothing could be read, so the last view stays valid for its time and no longer.
             Read::Missing | Read::Unreadable { .. } => {
                 if let Some(view) = &mut self.view {
                     view.version = None;
@@ -366,8 +367,8 @@ impl Agent {
         // is later than any look that did not show it.
         view.until = look.started + look_trust(view.drain_timeout);
         for (shard, local) in &mut self.local {
-            // Only a look that shows this very generation, not revoking, prolongs trust. What it had before it keeps:
-            // the leader waits for that.
+            // Only a look that shows this very generation, not revoking, extends trust. Trust from earlier looks stays:
+            // the leader waits for it.
             if view.mine.get(shard) == Some(&(local.generation, false)) {
                 local.until = local.until.max(view.until);
             }
@@ -400,7 +401,7 @@ impl Agent {
         self.never_again(shard, generation, state);
     }
 
-    /// A promise: this generation will not be started, again or at all.
+    /// Promises that this generation will not be started, or not again.
     fn never_again(&mut self, shard: Shard, generation: Generation, state: RunState) {
         let newer = self.ended.get(&shard);
         if newer.is_none_or(|&(ended, _)| ended < generation) {
@@ -410,8 +411,9 @@ impl Agent {
 
     // ---- what to do ---------------------------------------------------------------------------------
 
-    /// Whether the assignments say nothing that anybody here acts on or tells. Only what is offered is ever assigned, and
-    /// what was withdrawn a moment ago is refused when it is seen, or taken away in time if it is not.
+    /// Whether the assignments have nothing that this process acts on or reports. Only what is offered is ever
+    /// assigned. What was withdrawn a moment ago is refused when it is seen; if it is not seen, the leader takes it
+    /// away in time.
     fn is_at_rest(&self) -> bool {
         let has_none = self.view.as_ref().is_none_or(|view| view.mine.is_empty());
         self.rests && self.offers.is_empty() && self.local.is_empty() && has_none
@@ -462,7 +464,7 @@ impl Agent {
             let local = self.local.get_mut(&shard).expect("it was just found");
             local.phase = Phase::Aborting;
             let generation = local.generation;
-            // Draining something and aborting it in one breath is aborting it.
+            // A shard that is aborted in the same step need not be drained.
             outputs.retain(
                 |output| !matches!(output, Output::Drain { shard: other, .. } if *other == shard),
             );
@@ -575,7 +577,7 @@ impl Agent {
         }
         match self.ended.get(shard) {
             Some((ended, state)) if *ended == generation => state.clone(),
-            // Restored from an older copy: that generation is long over here.
+            // The assignments were restored from an older copy: that generation has long ended here.
             Some((ended, _)) if *ended > generation => RunState::Stopped,
             _ => RunState::Starting,
         }

@@ -23,8 +23,7 @@ use crate::{
     ElectionName, Expect, Incarnation, Lineage, Moment, NodeId, Nonce, Now, Read, Version, Written,
 };
 
-/// The machine. One request for each of its two objects is in flight at most; the driver answers each
-/// with one input.
+/// The machine. At most one request for each of its two objects is in flight; the driver answers each with one input.
 #[derive(Debug, Clone, Hash)]
 pub struct Assigner {
     config: Config,
@@ -34,74 +33,74 @@ pub struct Assigner {
     retry: Duration,
     random: Random,
     me: Holder,
-    /// The row of terms that this process was last elected in.
+    /// The lineage that this process was last elected in.
     lineage: Option<Lineage>,
     /// Who led before this term.
     predecessors: Predecessors,
-    /// The sessions that have never assigned anything, by the listing of this term.
+    /// The sessions that have never assigned anything, according to the listing of this term.
     has_assigned_none: BTreeSet<Incarnation>,
-    /// Whether the own session says that it assigns. Nothing is decided before.
+    /// Whether this process's session says that it assigns. Nothing is decided before that is stored.
     saying: Saying,
     phase: Phase,
     nodes: Nodes,
-    /// A whole listing of the sessions was taken in this term.
+    /// Whether a whole listing of the sessions was taken in this term.
     listed: bool,
-    /// The sessions whose end the driver is to tell.
+    /// The sessions whose end the driver has to report.
     watched: BTreeSet<Incarnation>,
     drained: Drained,
-    /// Whether this node may lead though it is kept free was not looked at in this term.
+    /// This term has not yet checked whether this node is kept free and should resign.
     is_new: bool,
-    /// This node has resigned because it is kept free; if it is elected again before then, it stays.
+    /// Set when this node has resigned because it is kept free: if it is elected again before then, it stays.
     stays_until: Moment,
     memory: Memory,
-    /// The assignments as they stand in the store, and the version they stand at.
+    /// The assignments as they are stored, and their version.
     stored: Stored,
     in_flight: Option<Flight>,
-    /// What was decided in a write whose answer was lost, by its counter.
+    /// The decisions of a write whose answer was lost, with the write's counter.
     unsettled_decisions: Option<(u64, Vec<Decision>)>,
     /// How many times this process wrote, so that each write differs.
     writes: u64,
     /// The highest generation that this process ever tried to give out.
     generation: Generation,
-    /// After a conflict or a lost answer nothing is written before the assignments were read.
+    /// Set after a conflict or a lost answer: nothing is written before the assignments were read.
     must_read: bool,
     /// When to look at the assignments next.
     due: Moment,
     /// After a failure nothing is sent before then.
     retry_from: Moment,
-    /// The next write starts then at the earliest.
+    /// When the next write may start.
     write_from: Moment,
     /// When to decide again if nothing happens.
     decide_at: Moment,
-    /// Since when there is something to note down that can wait.
+    /// Since when there is something to write that can wait.
     noting_since: Option<Moment>,
     /// When nodes last came or went, and when that began.
     unsettled: Option<(Moment, Moment)>,
-    /// There is nothing to hand out, and nobody has anything.
+    /// There is no work to hand out, and no node has any.
     is_at_rest: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Saying {
     NotYet,
-    /// It is asked to.
+    /// The driver was asked to write it.
     Asked,
-    /// That is stored.
+    /// It is stored.
     Said,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
-    /// Somebody else decides.
+    /// Another process decides.
     Following,
     /// This process leads, but the assignments do not say so yet.
     Installing { term: Term, lost: bool },
     /// The assignments carry this term.
     Leading {
         term: Term,
-        /// Nodes may still run by assignments that nobody knows; nothing is given out before then.
+        /// When shards may be given out. Before that, nodes may still run shards of assignments that were lost.
         place_from: Moment,
-        /// A longer drain timeout of another leader, and until when somebody may go by it.
+        /// A longer drain timeout of another leader, and until when a node may go by it.
         longer: (Duration, Moment),
     },
     /// The assignments carry a newer term.
@@ -130,14 +129,14 @@ enum Flight {
 /// Notes that can wait are written down after this many cycles, or with the next decision.
 const NOTE_CYCLES: u32 = 6;
 
-/// Balance waits for nodes to come to rest, but not for ever: this many times the time to settle.
+/// Balance waits for nodes to come to rest, but at most this many times the time to settle.
 const SETTLE_MAX: u32 = 10;
 
-/// For how many heartbeats a node that is kept free leads if nobody took over when it resigned.
+/// For how many heartbeats a node that is kept free leads if no other node took over when it resigned.
 const STAY_HEARTBEATS: u32 = 60;
 
 impl Assigner {
-    /// An assigner of a process that does not lead yet.
+    /// Makes the assigner of a process that does not lead yet.
     #[must_use]
     pub fn new(
         config: Config,
@@ -181,7 +180,7 @@ impl Assigner {
         }
     }
 
-    /// What is desired, as far as this process knows; `None` if it does not lead.
+    /// The desired state, as far as this process knows it; `None` if it does not lead.
     #[must_use]
     pub fn assignments(&self) -> Option<&Assignments> {
         match (&self.phase, &self.stored) {
@@ -198,8 +197,8 @@ impl Assigner {
             .unwrap_or_default()
     }
 
-    /// Whether this process leads, and there is nothing to hand out: no node offers a daemon, and no assignment stands.
-    /// Then nothing waits for a look of its.
+    /// Whether this process leads, and there is nothing to hand out: no node offers a daemon, and there are no
+    /// assignments. Then nothing depends on its next look.
     #[must_use]
     pub(crate) fn is_at_rest(&self) -> bool {
         self.is_at_rest
@@ -225,7 +224,7 @@ impl Assigner {
         drains_at.min(request_at)
     }
 
-    /// Takes an input and says what to do about it.
+    /// Takes an input and returns what to do.
     #[must_use]
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Output> {
         let mut outputs = Vec::new();
@@ -266,7 +265,7 @@ impl Assigner {
         self.phase = Phase::Installing { term, lost: false };
         self.listed = false;
         self.has_assigned_none.clear();
-        // Asked anew: it was another term's, and the answer may have been lost with it.
+        // Ask again: the last request was of another term, and its answer may have been lost with that.
         self.saying = Saying::NotYet;
         self.is_new = true;
         self.drained.forget(now);
@@ -301,7 +300,7 @@ impl Assigner {
     }
 
     fn on_session(&mut self, now: Moment, record: Record) {
-        // A caller, not a node: it runs nothing, and to watch each would cost a read per heartbeat.
+        // A caller, not a node: it runs nothing, and watching each would cost a read per heartbeat.
         if record.is_one_shot() {
             return;
         }
@@ -381,7 +380,8 @@ impl Assigner {
             && self.is_informed()
             && !self.nodes.live().values().any(offers);
         if std::mem::replace(&mut self.is_at_rest, is_at_rest) && !is_at_rest {
-            // The drains were last read long ago. Nothing is given to a node that was asked to be kept free meanwhile.
+            // The drains were last read long ago. Read them again, so that nothing is given to a node that is to be
+            // kept free by now.
             self.due = now;
             self.drained.forget(now);
         }
@@ -433,9 +433,9 @@ impl Assigner {
         }
     }
 
-    /// A node that is kept free was elected: it resigns, if a node that is not is a candidate too. Once it has
-    /// taken the assignments over, so that its term is not wasted if nobody else is elected. Where the other one
-    /// cannot be elected after all, this one is again, and stays for a while.
+    /// Resigns if this node is kept free and a node that is not is a candidate too. It does so only after taking over
+    /// the assignments, so that its term is not wasted if nobody else is elected. If the other node cannot be elected
+    /// after all, this one is elected again, and then stays for a while.
     fn leave_it_to_others(&mut self, now: Moment, outputs: &mut Vec<Output>) {
         let (Phase::Leading { term, .. }, true, Some(drained)) =
             (self.phase, self.listed, self.drained.nodes())
@@ -501,7 +501,7 @@ impl Assigner {
         self.decide_at = decided.again_at;
         let mut decisions = decided.decisions;
         decisions.retain(Decision::changes);
-        // Reports come one by one; a pass that finds nothing to do need not be made for each.
+        // Reports come one by one, and most need no pass of their own.
         self.write_from = now.moment + self.config.cycle / 10;
         let Stored::Found {
             assignments,
@@ -512,8 +512,8 @@ impl Assigner {
         };
         let recovering = self.is_recovering(now.moment);
         let forgets_in = desired::forgets_in(assignments, now.wall);
-        // Written down also if there is nothing else to write: the next leader would wait once more, and people would
-        // take a shard that runs for one that fails.
+        // Written even if there is nothing else to write: otherwise the next leader would wait once more, and people
+        // would take a running shard for a failing one.
         let is_news =
             (assignments.recovering && !recovering) || forgets_in.is_some_and(|it| it.is_zero());
         if let Some(forgets_in) = forgets_in {
@@ -531,6 +531,7 @@ impl Assigner {
                 return;
             }
         }
+        // Fails if a newer leader has put its term on the assignments since.
         let expect = Expect::Version(version.clone());
         self.memory
             .learn(now.moment, &self.config, assignments, &decisions);
@@ -549,10 +550,10 @@ impl Assigner {
         decisions: Vec<Decision>,
         outputs: &mut Vec<Output>,
     ) {
-        // Unlike any other write, so that a read after a lost answer shows whether this one was applied.
+        // Makes this write unlike any other, so that a read after a lost answer shows whether it was applied.
         self.writes += 1;
         assignments.writer = self.writer(now.nonce);
-        // Also if the write is lost: it may still be applied, and no generation is given out twice.
+        // Kept even if the write is lost: it may still be applied, and no generation may be given out twice.
         self.generation = self.generation.max(assignments.generation);
         self.noting_since = None;
         self.write_from = now.moment + self.config.cycle;
@@ -592,7 +593,7 @@ impl Assigner {
         matches!(self.phase, Phase::Leading { place_from, .. } if now < place_from)
     }
 
-    /// When work may be moved for balance.
+    /// From when on work may be moved for balance.
     fn balance_from(&self) -> Moment {
         let settle = self.config.settle;
         self.unsettled.map_or(Moment::default(), |(began, last)| {

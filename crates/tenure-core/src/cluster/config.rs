@@ -5,16 +5,16 @@ use std::time::Duration;
 use super::record::look_trust;
 use crate::session::{self, ConfigError};
 
-/// How the leader hands work out. Nodes go by what the leader wrote down, so leaders of different
-/// configurations can follow each other.
+/// How the leader hands work out. Nodes go by what the leader wrote, so leaders with different configurations can
+/// follow each other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How long a node has to take notice of an assignment, and then again to get it running, before it
-    /// is revoked. Longer than the slowest daemon takes to start. Default 30 s.
+    /// How long a node has to acknowledge an assignment, and then again to get it running, before it is revoked. Longer
+    /// than the slowest daemon takes to start. Default 30 s.
     pub acknowledge_timeout: Duration,
-    /// How long a node that was told to end a shard may take before the shard is given to another. A
-    /// node ends what will not drain a tenth earlier. Also how long a node goes on without being able to
-    /// look at its assignments, so it must be well above the ttl of the sessions. Default 30 s.
+    /// How long a node that was told to end a shard may take before the shard is given to another. A node aborts what
+    /// has not drained a tenth earlier. This is also how long a node goes on if it cannot look at its assignments, so
+    /// it must be well above the ttl of the sessions. Default 30 s.
     pub drain_timeout: Duration,
     /// The shortest time between two writes of the assignments. What happens meanwhile is written
     /// together. Default 500 ms; stores that count writes want more.
@@ -22,8 +22,8 @@ pub struct Config {
     /// Work is moved for balance only when no node has come or gone for this long, so that a cluster
     /// that starts or restarts is not shuffled with every node. Default 2 s.
     pub settle: Duration,
-    /// How many shards may be on their way between nodes at once, for balance or because a node is
-    /// drained. What a dead node held does not count. Default 32.
+    /// How many shards may move between nodes at once, for balance or because a node is drained. What a dead node held
+    /// does not count. Default 32.
     pub moves_max: usize,
     /// How long a node is passed over for a shard that failed there; doubles with every failure. Default
     /// 2 s.
@@ -51,7 +51,7 @@ impl Config {
         }
     }
 
-    /// Checks that the times fit together, and to those of the sessions.
+    /// Checks that the times fit together, and fit those of the sessions.
     pub fn check(&self, session: &session::Config) -> Result<(), ConfigError> {
         let mut violations = Vec::new();
         for (name, value) in [("cycle", self.cycle), ("failure_delay", self.failure_delay)] {

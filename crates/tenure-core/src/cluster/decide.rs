@@ -1,7 +1,7 @@
 //! What the leader does next: a pure function of what is desired, what is reported, and what time it is.
 //!
-//! Shards are looked at one by one first: whose node has ended or answered is free, whose node must not
-//! keep it is revoked. Then what is free is placed, then loads are balanced.
+//! First each shard is looked at: it is free if its node's session has ended or its node has answered, and it is
+//! revoked if its node must not keep it. Then free shards are placed, and then loads are balanced.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use super::report::{Count, Definition, Going, Part, RunState};
 use crate::session::{Holder, Record};
 use crate::{DaemonId, Moment, NodeId};
 
-/// Everything that a decision rests on.
+/// Everything that a decision depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Situation<'a> {
     pub(crate) now: Moment,
@@ -26,19 +26,19 @@ pub(crate) struct Situation<'a> {
     pub(crate) nodes: &'a Nodes,
     pub(crate) drained: &'a BTreeSet<NodeId>,
     pub(crate) memory: &'a Memory,
-    /// How long after a revoke its node has certainly ended the shard.
+    /// How long after a revoke the shard's node has certainly ended it.
     pub(crate) force_after: Duration,
-    /// What is free may be given out.
+    /// Whether free shards may be given out.
     pub(crate) may_place: MayPlace,
-    /// Work may be moved for balance.
+    /// Whether work may be moved for balance.
     pub(crate) may_balance: bool,
 }
 
-/// Whether what is free may be given out.
+/// Whether free shards may be given out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MayPlace {
     Yes,
-    /// Nodes may still run shards by assignments that were lost, for so long at most.
+    /// Nodes may still run shards of lost assignments, for at most this long.
     Not {
         for_at_most: Duration,
     },
@@ -78,7 +78,7 @@ pub(crate) fn reported<'a>(desired: &'a Assignments, nodes: &'a Nodes) -> Report
     reported
 }
 
-/// Decides.
+/// Makes one pass over everything.
 pub(crate) fn decide(situation: &Situation<'_>) -> Decided {
     let mut pass = Pass::new(situation);
     pass.define();
@@ -91,39 +91,39 @@ pub(crate) fn decide(situation: &Situation<'_>) -> Decided {
     }
 }
 
-/// What is to become of a shard in this pass.
+/// What this pass does with a shard.
 #[derive(Debug, Clone)]
 enum Seat {
     /// It stays where it is.
     Stays { node: Option<usize>, movable: bool },
     /// It is being revoked.
     Leaves { node: Option<usize> },
-    /// It wants a place: not there, if possible here.
+    /// It needs a node: not `avoid`, and `prefer` if possible.
     Vacant {
         avoid: Option<usize>,
         prefer: Option<usize>,
     },
-    /// There is to be no such shard.
+    /// The shard is not wanted.
     Closed,
 }
 
 struct Pass<'a> {
     situation: &'a Situation<'a>,
-    /// The live nodes by position.
+    /// The live nodes by index.
     live: Vec<&'a Record>,
     positions: BTreeMap<crate::Incarnation, usize>,
-    /// The daemons by position, with the definition that rules and the seats of their shards.
+    /// The daemons by index, with the definition in effect and the seats of their shards.
     daemons: Vec<(&'a DaemonId, &'a Definition, Vec<Seat>)>,
     placement: Placement,
-    /// The live nodes that have not taken notice of something, by position.
+    /// The live nodes that have not acknowledged something, by index.
     silent: BTreeSet<usize>,
-    /// Where which daemon fails in this very pass, which the memory learns only from its decisions.
+    /// Which daemon fails on which node in this pass. The memory learns that only from the pass's decisions.
     failing: BTreeSet<(DaemonId, usize)>,
     /// The shards that their nodes cannot end.
     stuck: BTreeSet<(DaemonId, u32)>,
-    /// The daemons, by position, of which shards of a former number have not all ended.
+    /// The daemons, by index, that still have shards of a former number.
     changing: BTreeSet<usize>,
-    /// How many more shards may be set on their way.
+    /// How many more shards may be moved.
     budget: usize,
     decisions: Vec<Decision>,
     again_at: Moment,
@@ -155,7 +155,7 @@ impl<'a> Pass<'a> {
 
     // ---- which daemons there are --------------------------------------------------------------------
 
-    /// Finds the definition that rules for every daemon; see [`Definition`].
+    /// Finds the definition in effect for every daemon; see [`Definition`].
     fn define(&mut self) {
         let mut offers: BTreeMap<&DaemonId, Vec<&Definition>> = BTreeMap::new();
         for record in &self.live {
@@ -207,7 +207,7 @@ impl<'a> Pass<'a> {
 
     fn look_at_shards(&mut self) {
         let reported = reported(self.situation.desired, self.situation.nodes);
-        // Nodes that are about to start something of a daemon, by the position of both.
+        // Nodes that are about to start something of a daemon, by the index of both.
         let mut starting = BTreeSet::new();
         for position in 0..self.daemons.len() {
             let (id, definition, _) = self.daemons[position];
@@ -288,7 +288,7 @@ impl<'a> Pass<'a> {
             return vacant(is_surplus, None, prefer);
         }
         let Some(&node) = self.positions.get(&assignment.incarnation) else {
-            // Not heard of is not dead: it keeps what it has until its session has ended.
+            // Not heard from is not dead: the node keeps the shard until its session has ended.
             self.wait(shard, Reason::SessionUnknown);
             return if revoking {
                 Seat::Leaves { node: None }
@@ -300,7 +300,7 @@ impl<'a> Pass<'a> {
             };
         };
         if let Some(state) = report.filter(|state| state.has_ended()) {
-            // A shard of a former number is not kept for anybody.
+            // A shard of a former number is not kept for its node.
             let revoking = revoking || is_former;
             return self.has_ended(shard, holder, node, revoking, is_surplus, state);
         }
@@ -308,7 +308,7 @@ impl<'a> Pass<'a> {
             return self.is_leaving(shard, holder, node, assignment, is_surplus);
         }
         let part = self.part(node);
-        // It was lost with an earlier session, and still runs there. Wherever else it started, it would be beside that.
+        // An earlier session lost it, and it still runs there. Started anywhere else, it would run twice.
         if let Some(error) = part.blocked(&shard.daemon, shard.index, assignment.generation) {
             let error = error.to_owned();
             self.wait(shard, Reason::Stuck { error });
@@ -345,7 +345,7 @@ impl<'a> Pass<'a> {
             };
         }
         let (reason, avoid) = match state {
-            // Whatever happens while it is told to end is nobody's failure.
+            // Whatever happens while it is told to end does not count as a failure.
             RunState::Failed { error } if !revoking => {
                 self.failing.insert((shard.daemon.clone(), node));
                 let error = error.clone();
@@ -376,6 +376,7 @@ impl<'a> Pass<'a> {
         }
         let since = self.situation.memory.since(&shard.daemon, shard.index);
         let forced_at = since + self.situation.force_after;
+        // By now the node no longer trusts itself with the shard, even if it lives and does not answer.
         if self.situation.now >= forced_at {
             self.failing.insert((shard.daemon.clone(), node));
             self.free(shard, holder, Reason::Unanswered);
@@ -411,10 +412,10 @@ impl<'a> Pass<'a> {
             return Some(Reason::LabelMissing);
         }
         let late = match report {
-            // A node ends by itself what it does not trust itself with, and everything when it goes.
+            // A node ends without being told what it does not trust itself with, and everything when it leaves.
             Some(RunState::Draining) => Some((Reason::Unanswered, config.drain_timeout)),
             _ if is_going => None,
-            // What was once active and is reported no more is a node that lost its memory: the same.
+            // If a shard was active and is no longer reported, its node has lost its memory. That is the same.
             None => Some((Reason::NotAcknowledged, config.acknowledge_timeout)),
             Some(RunState::Starting) => Some((Reason::NotStarted, config.acknowledge_timeout)),
             Some(_) => None,
@@ -492,8 +493,8 @@ impl<'a> Pass<'a> {
                 }
             }
         }
-        // A node that was killed and is back has two sessions for a while. What the old one held comes
-        // back to it when that has ended, so nothing else is moved there meanwhile.
+        // A node that was killed and is back has two sessions for a while. What the old one held comes back to the node
+        // when that session has ended, so nothing else is moved there meanwhile.
         for (node, record) in self.live.iter().enumerate() {
             let of_node = by_node.get(&record.node).copied().unwrap_or_default();
             let elsewhere = of_node.saturating_sub(placement.load(node));
@@ -538,7 +539,7 @@ impl<'a> Pass<'a> {
                 continue;
             };
             self.again_at = self.again_at.min(until);
-            // One on trial has enough with what it is starting.
+            // A node on trial gets no more while it is starting something.
             if standing == Standing::Unreliable || starting.contains(&(position, node)) {
                 work.unreliable.push(node);
             } else {
@@ -548,7 +549,7 @@ impl<'a> Pass<'a> {
         work
     }
 
-    /// Gives out what is free, the heaviest first, and reckons with what is on its way.
+    /// Gives out free shards, the heaviest first, and counts what is on its way.
     fn place(&mut self) {
         let mut order: Vec<usize> = (0..self.daemons.len()).collect();
         order.sort_by_key(|&position| Reverse(self.daemons[position].1.weight));
@@ -584,7 +585,7 @@ impl<'a> Pass<'a> {
                             Err(reason) => self.wait(shard(), reason),
                         }
                     }
-                    // What waits because its node cannot end it has been told already.
+                    // A shard that waits because its node cannot end it is in the decisions already.
                     Seat::Leaves { .. } if self.is_told(id, index) => {}
                     Seat::Leaves { .. } if index < self.daemons[position].1.count.number() => {
                         let next = self.placement.place(position, &[], None).ok();
@@ -636,7 +637,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Why no node may be given shards of a daemon: whatever keeps the last of them out.
+    /// Why no node may be given shards of a daemon: the rule that excludes the last ones.
     fn why_no_node(&self, position: usize) -> Reason {
         let (id, definition, _) = self.daemons[position];
         let offers = |record: &&&Record| Part::of(&record.about).takes(id);
@@ -659,7 +660,7 @@ impl<'a> Pass<'a> {
                 daemon: self.daemons[moved.work].0.clone(),
                 index: moved.index,
             };
-            // It is revoked now: there is no use in noting that it runs.
+            // It is revoked now: noting that it runs is useless.
             self.decisions.retain(
                 |decision| !matches!(decision, Decision::Activate { shard: other, .. } if *other == shard),
             );
@@ -673,7 +674,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether this pass has said already that the shard waits.
+    /// Whether this pass has decided already that the shard waits.
     fn is_told(&self, id: &DaemonId, index: u32) -> bool {
         self.stuck.contains(&(id.clone(), index))
     }
@@ -790,7 +791,7 @@ mod tests {
         }
     }
 
-    /// The leader looks again when the time of a node is over, and not before: it would decide for nothing.
+    /// The leader looks again when a node's time is over. A pass before that would be wasted.
     #[test]
     fn a_shard_that_does_not_start_is_looked_at_when_its_time_is_over() {
         let (config, definition) = (Config::default(), six());
@@ -820,7 +821,7 @@ mod tests {
         assert_eq!(decided.again_at, since + config.acknowledge_timeout);
     }
 
-    /// All shards run on the first node; the second was given one and failed. Nobody tells the leader anything from then on.
+    /// All shards run on the first node; the second was given one and failed. The leader gets no news from then on.
     #[test]
     fn a_node_that_has_failed_gets_its_share_without_any_news() {
         let config = Config::default();
@@ -846,7 +847,7 @@ mod tests {
         };
         memory.learn(now, &config, &desired, &[failed]);
         let mut moves = Vec::new();
-        // It is unreliable, then on trial, then forgiven: each time the leader says when to ask again.
+        // It is unreliable, then on trial, then forgiven: each time the pass says when to ask again.
         for _ in 0..3 {
             let decided = decide(&Situation {
                 now,

@@ -1,4 +1,4 @@
-//! The next assignments: what is decided, carried out on what is desired.
+//! The next assignments: decisions, applied to the desired state.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::report::{Definition, Part};
 use crate::session::Record;
 use crate::{NodeId, Wall};
 
-/// How many failures are kept at most, of all daemons; and for how long, where the shard runs again.
+/// How many failures are kept at most, over all daemons; and for how long after the shard runs again.
 const FAILURES_MAX: usize = 256;
 const FAILURE_KEPT_MS: u64 = 60_000;
 
@@ -83,7 +83,7 @@ pub(crate) fn apply(assignments: &Assignments, decisions: &[Decision], at: Wall)
     next
 }
 
-/// Writes down what went wrong with a shard that is about to be taken from its node, if something did.
+/// Notes what went wrong with a shard that is about to be taken from its node, if something did.
 fn note_failure(next: &mut Assignments, shard: &Shard, node: &NodeId, reason: &Reason, at: Wall) {
     let error = match reason {
         Reason::Failed { error } => error.clone(),
@@ -98,7 +98,7 @@ fn note_failure(next: &mut Assignments, shard: &Shard, node: &NodeId, reason: &R
     let daemon = next.daemons.get_mut(&shard.daemon);
     let failures = daemon.map(|daemon| &mut daemon.failures);
     if let Some(failures) = failures
-        // What went wrong first is the cause.
+        // The first thing that went wrong is the cause.
         && failures.get(&shard.index).is_none_or(|failure| failure.generation < generation)
     {
         let node = node.clone();
@@ -116,7 +116,7 @@ fn note_failure(next: &mut Assignments, shard: &Shard, node: &NodeId, reason: &R
     }
 }
 
-/// In how many milliseconds a failure is forgotten, if its shard runs until then; none while it does not run.
+/// In how many milliseconds a failure is dropped, if its shard runs until then; `None` while it does not run.
 fn forgotten_in(failure: &Failure, shard: Option<&Assignment>, at: Wall) -> Option<u64> {
     let runs = shard.is_some_and(|it| {
         it.generation > failure.generation && it.state == AssignmentState::Active
@@ -125,7 +125,7 @@ fn forgotten_in(failure: &Failure, shard: Option<&Assignment>, at: Wall) -> Opti
     runs.then(|| FAILURE_KEPT_MS.saturating_sub(age))
 }
 
-/// When the next failure can be forgotten, from now on; none if none can.
+/// How long until the next failure can be dropped; `None` if none can.
 pub(crate) fn forgets_in(assignments: &Assignments, at: Wall) -> Option<Duration> {
     let all = assignments.daemons.values().flat_map(|daemon| {
         let failures = daemon.failures.iter();
@@ -159,7 +159,7 @@ fn forget_failures(next: &mut Assignments, at: Wall) {
     }
 }
 
-/// Assignments that say what live nodes report, for when nothing else is left of them.
+/// Makes assignments from what live nodes report, for when nothing else is left of them.
 pub(crate) fn adopt_reports<'a>(
     mut assignments: Assignments,
     live: impl Iterator<Item = &'a Record>,
@@ -169,7 +169,8 @@ pub(crate) fn adopt_reports<'a>(
         let part = Part::of(&record.about);
         for (id, runs) in &part.runs {
             let offered = part.offers.get(id);
-            // A place is made for every shard up to the one that is reported.
+            // Every shard up to the reported one takes memory, so the definition that bounds their number must be
+            // valid.
             let Some(definition) = offered.filter(|definition| definition.check().is_ok()) else {
                 continue;
             };
@@ -185,7 +186,8 @@ pub(crate) fn adopt_reports<'a>(
                     index: run.0,
                 };
                 let place = place(&mut assignments, &shard);
-                // Of two that claim one shard the later is right: the earlier was told to end.
+                // If two nodes report one shard, the higher generation is right: the node of the lower one was told to
+                // end it.
                 if place.is_none_or(|other| other.generation < run.1) {
                     *place = Some(Assignment {
                         generation: run.1,

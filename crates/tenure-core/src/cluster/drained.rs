@@ -25,12 +25,12 @@ impl Drained {
         }
     }
 
-    /// What is known, if anything is.
+    /// The nodes that are kept free, if that is known.
     pub(crate) fn nodes(&self) -> Option<&BTreeSet<NodeId>> {
         self.nodes.as_ref()
     }
 
-    /// A new term starts from nothing.
+    /// Starts from nothing, for a new term.
     pub(crate) fn forget(&mut self, now: Moment) {
         self.nodes = None;
         self.version = None;
@@ -81,11 +81,11 @@ impl Drained {
                 self.version = None;
                 BTreeSet::new()
             }
-            // Work that runs where it should not is better than none at all.
+            // Work that runs where it should not is better than no work at all.
             Read::Unreadable { .. } => self.nodes.clone().unwrap_or_default(),
             Read::Unchanged { .. } => {
                 if self.nodes.is_none() {
-                    // The answer to a question of an earlier term.
+                    // The answer to a request of an earlier term.
                     self.due = now;
                 }
                 return false;

@@ -10,12 +10,12 @@
 //!        └────► witness ──► what happens to shards, told in order
 //! ```
 //!
-//! The agent, the registry and the witness live as long as the process. A session has an assigner of its
-//! own: what one leader knew in memory says nothing about the next.
+//! The agent, the registry and the witness live as long as the process. Each session has its own assigner: what one
+//! leader had in memory means nothing to the next.
 //!
-//! Each of the four is stepped by itself, never from within the step of another. What one causes for
-//! another waits in a queue until the step that caused it is over. Inputs for the agent that come one
-//! behind the other are one step: ten thousand shards that start make one report.
+//! Each of the four is stepped on its own, never from within the step of another. What one causes for another waits in
+//! a queue until the current step is over. Inputs for the agent that follow each other make one step: ten thousand
+//! shards that start make one report.
 
 mod messages;
 mod silence;
@@ -46,10 +46,10 @@ const SILENCE_HEARTBEATS: u32 = 5;
 pub struct Membership {
     /// How work is handed out while this process leads.
     pub config: Config,
-    /// What its session says of itself at first: the version it runs, its capacity.
+    /// What its session says about itself at first: the version it runs, its capacity.
     pub part: Part,
-    /// Whether to know of the other nodes also while it does not lead: one listing per heartbeat. Without it a process asks
-    /// the store for next to nothing while nobody has daemons.
+    /// Whether to follow the other nodes even while it does not lead, which costs one listing per heartbeat. Without
+    /// it, a process sends almost no requests while no node has daemons.
     pub follows: bool,
     /// For jitter.
     pub seed: u64,
@@ -61,16 +61,16 @@ pub struct Member {
     config: Config,
     session: session::Config,
     follows: bool,
-    /// What the session says of the cluster.
+    /// What the session says about the cluster.
     part: Part,
     agent: Agent,
     registry: Registry,
     witness: Witness,
-    /// The session there is, if there is one.
+    /// The current session, if there is one.
     current: Option<Current>,
-    /// What waits for the step before it to be over.
+    /// Steps that wait for the current one to be over.
     queue: VecDeque<Step>,
-    /// What was asked in a session that has left, and will never be answered.
+    /// Requests of a session that has left. They will never be answered.
     unanswered: Vec<Question>,
     silence: Silence,
     is_going: bool,
@@ -80,9 +80,9 @@ pub struct Member {
 /// How often things are looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 struct Pace {
-    /// Nobody here wants to know of assignments but for its own.
+    /// Nobody here needs assignments other than its own.
     agent_rests: bool,
-    /// This process leads, and nothing waits for it.
+    /// This process leads, and nothing depends on its looks.
     is_calm: bool,
 }
 
@@ -103,7 +103,7 @@ enum Step {
 }
 
 impl Member {
-    /// A member without a session.
+    /// Makes a member without a session.
     #[must_use]
     pub fn new(membership: Membership, session: &session::Config, now: Moment) -> Self {
         let Membership {
@@ -130,7 +130,7 @@ impl Member {
         }
     }
 
-    /// Until when this process may act for a shard; `None` if it may not. Checked at use.
+    /// Until when this process may act for a shard; `None` if it may not. Check it at every use.
     #[must_use]
     pub fn trusted_until(&self, shard: &Shard, generation: Generation) -> Option<Moment> {
         self.agent.trusted_until(shard, generation)
@@ -144,14 +144,13 @@ impl Member {
         hands_out.then(|| assigner.plan(now))
     }
 
-    /// Whether this process leads the election of the cluster, so that it wants to hear of every change
-    /// of a session.
+    /// Whether this process leads the election of the cluster, so that it needs to know of every change of a session.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.leads)
     }
 
-    /// Whether nothing runs here.
+    /// Whether no shard runs here.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.agent.is_idle()
@@ -163,7 +162,7 @@ impl Member {
         self.is_going && self.is_idle()
     }
 
-    /// What the session says of the cluster.
+    /// What the session says about the cluster.
     #[must_use]
     pub fn part(&self) -> &Part {
         &self.part
@@ -175,7 +174,7 @@ impl Member {
         self.witness.shards()
     }
 
-    /// When its node is to tell it that time has passed.
+    /// When its node must wake it next.
     pub(crate) fn wake_at(&self) -> Moment {
         let Some(current) = &self.current else {
             return Moment::NEVER;
@@ -189,14 +188,14 @@ impl Member {
         registry_at.min(others)
     }
 
-    /// Whether nothing waits for a step.
+    /// Whether no step is queued.
     pub(crate) fn is_settled(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// A new session begins.
+    /// Begins a new session.
     pub(crate) fn begin(&mut self, me: Holder, now: Moment, seed: u64) {
-        // Answers belong to a session. A request of the one before must not stay unanswered for ever.
+        // Answers belong to a session. A request of the previous session must not stay unanswered for ever.
         for question in std::mem::take(&mut self.unanswered) {
             match question {
                 Question::Look => self.tell_agent(agent::Input::Looked(Read::Failed)),
@@ -205,7 +204,7 @@ impl Member {
                     let failed = Box::new(Read::Failed);
                     self.tell_registry(registry::Input::Read(incarnation, failed));
                 }
-                // The assigner that asked is gone, and nobody waits for a delete.
+                // The assigner that asked is gone, and nothing waits for a delete.
                 Question::Assignments | Question::Write | Question::Drains | Question::Delete => {}
             }
         }
@@ -218,19 +217,19 @@ impl Member {
         });
     }
 
-    /// The session has left. What still runs here is trusted by nobody.
+    /// Ends the part of a session that has left. What still runs here is not trusted any more.
     pub(crate) fn rest(&mut self) {
         self.deposed();
         self.tell_agent(agent::Input::SessionOver);
         self.current = None;
     }
 
-    /// The session has left before this was answered.
+    /// Notes a request that was not answered before the session left.
     pub(crate) fn leave_unanswered(&mut self, question: Question) {
         self.unanswered.push(question);
     }
 
-    /// Takes inputs that came together, and says what to do about them.
+    /// Takes inputs that came together, and returns what to do.
     #[must_use]
     pub(crate) fn step_all(
         &mut self,
@@ -255,7 +254,8 @@ impl Member {
         }
     }
 
-    /// Tells the machines when nothing waits for their looks, and when something does again. Whether it was news.
+    /// Tells the machines when nothing depends on their looks, and when something does again. Returns whether that has
+    /// changed.
     fn change_pace(&mut self, outputs: &mut Vec<Output>) -> bool {
         let assigner = self.current.as_ref().map(|current| &current.assigner);
         let is_calm = self.leads() && !self.follows && assigner.is_some_and(Assigner::is_at_rest);
@@ -316,7 +316,7 @@ impl Member {
                 outputs.push(Output::Report);
                 self.tell_agent(agent::Input::Offer(daemon));
             }
-            // What runs goes on with what it has until it is drained; nothing new is started.
+            // What runs goes on as it is until it is drained; nothing new is started.
             Input::Withdraw(daemon) => {
                 self.part.offers.remove(&daemon);
                 outputs.push(Output::Report);
@@ -354,7 +354,7 @@ impl Member {
             Input::Leave(going) => self.leave(going),
             Input::Follow(follows) => {
                 self.follows = follows;
-                // What it missed is listed at once.
+                // List at once what it has missed.
                 self.tell_registry(registry::Input::Wake);
             }
             Input::HintAssignments => self.tell_agent(agent::Input::Hint),
@@ -433,7 +433,7 @@ impl Member {
                 .collect();
             self.tell_registry(registry::Input::Holders(named));
             self.silence.heard(record.term);
-            // Before the agent acts on it: a shard is told to be assigned before it is told to have started.
+            // Done before the agent acts on it: `assigned` is reported before `started`.
             tell(self.witness.look(record), outputs);
         }
         let waits = !self.part.offers.is_empty() && !self.leads();
@@ -499,7 +499,7 @@ impl Member {
 
     fn step_registry(&mut self, now: Moment, input: registry::Input, outputs: &mut Vec<Output>) {
         use registry::Input::{Leads, Listed, Read, Rests};
-        // A process that need not know the others asks the store for nothing; but what it has asked is answered.
+        // A process that need not know the others sends no requests, but still takes the answers to those it sent.
         if !self.knows_nodes() && !matches!(input, Leads(_) | Rests(_) | Listed(_) | Read(..)) {
             return;
         }

@@ -1,8 +1,8 @@
-//! What the leader remembers beside what it has written down: since when things are as they are, and
-//! where work has failed.
+//! What the leader remembers in addition to what it has written: since when each shard is in its state, and where work
+//! has failed.
 //!
-//! None of it is needed for safety. A new leader starts every timeout afresh, which can only make it wait
-//! longer, and tries again where work has failed.
+//! None of it is needed for safety. A new leader starts every timeout from the beginning, which can only make it wait
+//! longer, and it tries again where work has failed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct Memory {
     failures: BTreeMap<(DaemonId, Incarnation), Failures>,
 }
 
-/// Since when a shard is as it is.
+/// Since when a shard is in its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Timer {
     generation: Generation,
@@ -35,7 +35,7 @@ enum Stage {
     Vacant,
     Assigned,
     Acknowledged,
-    /// The node ends it by itself.
+    /// The node ends it without being told.
     Draining,
     Revoked,
 }
@@ -52,7 +52,7 @@ struct Failure {
     count: u32,
     delay: Duration,
     until: Moment,
-    /// When it is forgotten if nothing fails meanwhile.
+    /// When the failures are forgotten if nothing fails meanwhile.
     forgiven_at: Moment,
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum Standing {
 }
 
 impl Memory {
-    /// Starts the timer of every shard that is no longer as it was.
+    /// Starts the timer of every shard whose state has changed.
     pub(crate) fn observe(&mut self, now: Moment, desired: &Assignments, reported: &Reported<'_>) {
         self.timers.retain(|id, _| desired.daemons.contains_key(id));
         for (id, daemon) in &desired.daemons {
@@ -103,12 +103,12 @@ impl Memory {
         }
     }
 
-    /// Every timer starts afresh.
+    /// Starts every timer from the beginning.
     pub(crate) fn forget_timers(&mut self) {
         self.timers.clear();
     }
 
-    /// Since when a shard is as it is; never, if that was not observed.
+    /// Since when a shard is in its state; never, if that was not observed.
     pub(crate) fn since(&self, daemon: &DaemonId, index: u32) -> Moment {
         let timer = self
             .timers
@@ -117,7 +117,7 @@ impl Memory {
         timer.map_or(Moment::NEVER, |timer| timer.since)
     }
 
-    /// Learns where work fails from what is decided about it.
+    /// Learns where work fails, from the decisions about it.
     pub(crate) fn learn(
         &mut self,
         now: Moment,
@@ -166,7 +166,7 @@ impl Memory {
         failure.again(now, slow, config);
     }
 
-    /// How a node has done with a daemon of late, and when that changes; `None` if nothing failed.
+    /// How a node has done with a daemon lately, and when that changes; `None` if nothing failed.
     pub(crate) fn standing(
         &self,
         now: Moment,
@@ -203,7 +203,7 @@ impl Memory {
 }
 
 impl Failure {
-    /// It has failed, or will be known to have after a while.
+    /// Counts a failure. If it takes a while to see whether the next attempt does better, `slow` is that time.
     fn again(&mut self, now: Moment, slow: Duration, config: &Config) {
         // Many shards may fail at once, and one decision may be made twice: that is one failure.
         if now < self.until {
@@ -237,7 +237,7 @@ mod tests {
         let mut delays = Vec::new();
         for _ in 0..10 {
             failure.again(now, Duration::ZERO, &config);
-            // The same failure, told twice.
+            // The same failure, reported twice.
             failure.again(now, Duration::ZERO, &config);
             delays.push(failure.until.since(now).as_secs());
             now = failure.until;
@@ -277,7 +277,7 @@ mod tests {
         for _ in 0..4 {
             failure.again(now, config.drain_timeout, &config);
             delays.push(failure.until.since(now + config.drain_timeout).as_secs());
-            // Passed over until then, given the shard again, and it hangs again.
+            // Passed over until then, it is given the shard again and hangs again.
             now = failure.until + config.acknowledge_timeout;
         }
         assert_eq!(delays, [2, 4, 8, 16]);

@@ -24,7 +24,7 @@ pub(crate) struct Ended {
 }
 
 impl Nodes {
-    /// Takes what a session object says. Returns whether that makes a difference to anybody.
+    /// Takes a session record. Returns whether it changes anything.
     pub(crate) fn hear(&mut self, now: Moment, record: Record, restart_max: Duration) -> bool {
         let incarnation = record.incarnation;
         if self.ended.contains_key(&incarnation) {
@@ -49,7 +49,7 @@ impl Nodes {
         self.end(now, incarnation, how, restart_max)
     }
 
-    /// A session has ended. Returns whether that is news.
+    /// Notes that a session has ended. Returns whether that is news.
     pub(crate) fn end(
         &mut self,
         now: Moment,
@@ -70,13 +70,13 @@ impl Nodes {
         true
     }
 
-    /// A whole listing was taken: a session that is not in it is neither live nor known to have ended.
+    /// Takes a whole listing: a session that is not in it is neither live nor known to have ended.
     pub(crate) fn retain_live(&mut self, listed: &BTreeSet<Incarnation>) {
         self.live
             .retain(|incarnation, _| listed.contains(incarnation));
     }
 
-    /// Forgets sessions that have ended and hold nothing.
+    /// Drops sessions that have ended and hold nothing.
     pub(crate) fn forget_ended(&mut self, keep: impl Fn(Incarnation) -> bool) {
         self.ended.retain(|&incarnation, _| keep(incarnation));
     }
@@ -89,7 +89,7 @@ impl Nodes {
         self.ended.get(&incarnation)
     }
 
-    /// A live session of the node that offers the daemon and is not about to go.
+    /// A live session of the node that offers the daemon and is not about to leave.
     pub(crate) fn back(&self, node: &NodeId, daemon: &DaemonId) -> Option<&Record> {
         self.live
             .values()

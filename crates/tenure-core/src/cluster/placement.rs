@@ -1,15 +1,14 @@
 //! Where shards go: to the least loaded node, and with as few moves as possible.
 //!
-//! Loads are counted as they will be: whatever this very pass gives out or takes away counts at once, and
-//! so does work that is still on its way. Room is counted as it is: work that has not left yet still
-//! takes some.
+//! Loads are counted as they will be: whatever this pass gives out or takes away counts at once, and so does work that
+//! is still on its way. Room is counted as it is: work that has not left yet still takes some.
 
 /// What a node has and can take.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     /// The most it takes, as a sum of weights.
     capacity: u64,
-    /// It has not taken notice of something yet: nothing is moved there for balance.
+    /// It has not acknowledged something yet: nothing is moved there for balance.
     pub(crate) silent: bool,
     /// The weight of what will be there.
     load: u64,
@@ -17,33 +16,33 @@ pub(crate) struct Room {
     held: u64,
 }
 
-/// A daemon, as far as it matters for placing its shards. Nodes are named by their position.
+/// A daemon, as far as it matters for placing its shards. Nodes are named by their index.
 #[derive(Debug, Clone)]
 pub(crate) struct Work {
-    /// Of each shard.
+    /// The weight of each shard.
     pub(crate) weight: u64,
-    /// No two on one node.
+    /// No node may have two of them.
     pub(crate) alone: bool,
     /// By node: whether it may be given this.
     pub(crate) allowed: Vec<bool>,
-    /// Nodes where this has failed of late: the last to be given any.
+    /// Nodes where this has failed recently: they are the last choice.
     pub(crate) unreliable: Vec<usize>,
-    /// Nodes where this has failed before: they are given one, to see.
+    /// Nodes where this has failed before: they are given one, as a test.
     pub(crate) on_trial: Vec<usize>,
-    /// By node: how many are there or will be.
+    /// By node: how many shards it has or will have.
     here: Vec<u32>,
 }
 
-/// Why a shard has no place.
+/// Why a shard cannot be placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoPlace {
     /// No node may be given it.
     NoNode,
-    /// Every node that may has failed to run it, and it is too early to try again.
+    /// Every node that may run it has failed to, and it is too early to try again.
     PassedOver,
-    /// Every node that may has one.
+    /// Every node that may run it has one.
     OneEverywhere,
-    /// Every node that may is full.
+    /// Every node that may run it is full.
     NoRoom,
 }
 
@@ -100,7 +99,7 @@ impl Placement {
         }
     }
 
-    /// The shard is on this node and stays, unless balance wants it elsewhere.
+    /// Counts a shard that is on this node and stays, unless balance wants it elsewhere.
     pub(crate) fn stays(&mut self, work: usize, index: u32, node: usize, movable: bool) {
         self.give(work, node);
         if movable {
@@ -108,7 +107,7 @@ impl Placement {
         }
     }
 
-    /// A shard of this work is still on this node, but on its way out.
+    /// Counts a shard of this work that is still on this node, but on its way out.
     pub(crate) fn leaves(&mut self, work: usize, node: usize) {
         self.works[work].here[node] += 1;
         self.rooms[node].held += self.works[work].weight;
@@ -131,7 +130,7 @@ impl Placement {
         Ok(node)
     }
 
-    /// The node has this much more to do than is known of this session.
+    /// Adds load to a node that is not known from this session.
     pub(crate) fn add_load(&mut self, node: usize, weight: u64) {
         self.rooms[node].load += weight;
     }
@@ -141,8 +140,8 @@ impl Placement {
         self.rooms[node].load
     }
 
-    /// Moves shards from more to less loaded nodes, one by one, while every move brings the two nearer
-    /// to each other. Each lowers the sum of squared loads, so this ends.
+    /// Moves shards from more to less loaded nodes, one by one, while every move brings the two closer together. Each
+    /// lowers the sum of squared loads, so this ends.
     pub(crate) fn balance(&mut self, moves_max: usize) -> Vec<Move> {
         let mut moves = Vec::new();
         while moves.len() < moves_max {
@@ -186,7 +185,7 @@ impl Placement {
         None
     }
 
-    /// The shard whose move would leave the two loads nearest to each other.
+    /// The shard whose move would leave the two loads closest together.
     fn best_to_move(&self, from: usize, to: usize, difference: u64) -> Option<(usize, u32)> {
         let mut best: Option<(u64, usize, u32)> = None;
         for &(work, index) in &self.movable[from] {

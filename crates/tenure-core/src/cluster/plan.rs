@@ -12,57 +12,57 @@ use crate::{DaemonId, NodeId};
 /// One decision. Displays as one line with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// This definition rules from now on.
+    /// This definition takes effect.
     Define {
-        /// Of which daemon.
+        /// The daemon.
         daemon: DaemonId,
         /// The definition.
         definition: Definition,
     },
-    /// Nobody offers the daemon and nothing of it is left.
+    /// No node offers the daemon, and nothing of it is left.
     Forget {
-        /// Which.
+        /// The daemon.
         daemon: DaemonId,
     },
-    /// The shard is to run there.
+    /// The shard is assigned to a node.
     Assign {
-        /// Which.
+        /// The shard.
         shard: Shard,
-        /// In which generation.
+        /// Its generation.
         generation: Generation,
-        /// Where.
+        /// The node.
         to: Holder,
         /// Why there.
         reason: Reason,
     },
     /// The node has reported it running.
     Activate {
-        /// Which.
+        /// The shard.
         shard: Shard,
-        /// Where.
+        /// The node.
         on: NodeId,
     },
-    /// The node is to end it.
+    /// The node has to end it.
     Revoke {
-        /// Which.
+        /// The shard.
         shard: Shard,
-        /// Where.
+        /// The node.
         from: NodeId,
         /// Why.
         reason: Reason,
     },
-    /// The shard is nobody's any more.
+    /// The shard is free.
     Free {
-        /// Which.
+        /// The shard.
         shard: Shard,
-        /// Whose it was.
+        /// The session that had it.
         from: Holder,
         /// Why.
         reason: Reason,
     },
-    /// Nothing can be done for now.
+    /// Nothing can be done yet.
     Wait {
-        /// Which.
+        /// The shard.
         shard: Shard,
         /// Why.
         reason: Reason,
@@ -72,14 +72,14 @@ pub enum Decision {
 /// Why something is decided.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// No other node that may run it has less to do.
+    /// No other node that may run it has less load.
     LeastLoaded {
         /// Its load before.
         load: u64,
     },
     /// Its node is back.
     Returned,
-    /// Moving it brings the loads nearer to each other.
+    /// Moving it brings the loads closer together.
     Balance {
         /// Where it goes, as far as can be said now.
         to: NodeId,
@@ -88,9 +88,9 @@ pub enum Reason {
     },
     /// An operator wants the node free.
     Drained,
-    /// The node took no notice in time.
+    /// The node did not acknowledge it in time.
     NotAcknowledged,
-    /// The node took notice, but the daemon did not start in time.
+    /// The node acknowledged it, but the daemon did not start in time.
     NotStarted,
     /// The node does not offer the daemon.
     NotOffered,
@@ -98,7 +98,7 @@ pub enum Reason {
     LabelMissing,
     /// The daemon has fewer shards now.
     Surplus,
-    /// The daemon has another number of shards now.
+    /// The daemon has a different number of shards now.
     CountChanged,
     /// Shards of the former number have not all ended.
     FormerCount,
@@ -111,23 +111,23 @@ pub enum Reason {
     SessionEnded(End),
     /// The node has ended it.
     Stopped,
-    /// The daemon could not start, or ended by itself.
+    /// The daemon could not start, or ended on its own.
     Failed {
         /// What the node says.
         error: String,
     },
     /// The node did not confirm its end in time; it no longer trusts itself with it.
     Unanswered,
-    /// The node is to drain it.
+    /// The node has to drain it.
     Draining {
         /// Where it goes next, as far as can be said now.
         to: Option<NodeId>,
     },
     /// The node is restarting, and its shards are kept for it.
     Restarting,
-    /// The node is leaving and drains it by itself.
+    /// The node is leaving and drains it without being told.
     Leaving,
-    /// Nobody knows yet whether the node is there.
+    /// It is not known yet whether the node is there.
     SessionUnknown,
     /// No live node offers the daemon.
     NoNode,
@@ -135,13 +135,13 @@ pub enum Reason {
     NoLabels,
     /// An operator drains every node that offers the daemon and has the labels it requires.
     AllDrained,
-    /// Every node that may run it has failed to, not long ago.
+    /// Every node that may run it has failed to recently.
     PassedOver,
     /// Every node that may run it has a replica.
     ReplicaEverywhere,
     /// Every node that may run it is full.
     NoRoom,
-    /// The assignments were lost; whatever nodes still run by them has to end first.
+    /// The assignments were lost; whatever nodes still run from them has to end first.
     Lost {
         /// How long that takes at most.
         for_at_most: Duration,
@@ -149,7 +149,7 @@ pub enum Reason {
 }
 
 impl Decision {
-    /// Whether this only notes down what is already so, and can wait for the next write.
+    /// Whether this only records what is true already, and can wait for the next write.
     pub(crate) fn can_wait(&self) -> bool {
         matches!(self, Decision::Activate { .. })
     }
@@ -258,7 +258,7 @@ impl fmt::Display for Reason {
                 return write!(formatter, "its node cannot end it: {error}");
             }
             Reason::Lost { for_at_most } => {
-                // Whole seconds, and not less than it may be.
+                // Whole seconds, rounded up so that it is never too few.
                 let seconds = for_at_most.as_millis().div_ceil(1000);
                 return write!(
                     formatter,

@@ -14,9 +14,8 @@ use crate::{DaemonId, Incarnation, Lineage, NodeId, Wall};
 
 /// The number of an assignment, and the fencing token of what it starts.
 ///
-/// All daemons of a namespace draw from one counter, so a generation only grows for a daemon's whole
-/// life, also when the daemon was forgotten and comes back, and nothing has to be remembered of what is
-/// gone.
+/// All daemons of a namespace draw from one counter, so a generation only grows for a daemon's whole life, even if the
+/// daemon is removed and comes back, and nothing has to be kept about removed ones.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
@@ -26,17 +25,17 @@ pub struct Generation(#[serde(deserialize_with = "record::growing")] pub u64);
 /// One shard, or one replica, of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shard {
-    /// Of which daemon.
+    /// The daemon.
     pub daemon: DaemonId,
     /// Which of its shards, from 0.
     pub index: u32,
 }
 
-/// The desired state, at `<namespace>/cluster/assignments`. Written by the leader alone.
+/// The desired state, at `<namespace>/cluster/assignments`. Written only by the leader.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Assignments {
-    /// The row of terms that this one belongs to; none as versions wrote them that did not know it. When an
-    /// election is started over its terms begin at 1 again, and only the lineage tells that they are newer.
+    /// The lineage of the term; `None` in what older versions wrote. When an election is started over its terms begin
+    /// at 1 again, and only the lineage tells that they are newer.
     pub lineage: Option<Lineage>,
     /// The leader's term.
     pub term: Term,
@@ -44,14 +43,14 @@ pub struct Assignments {
     pub writer: Writer,
     /// The highest generation ever given out.
     pub generation: Generation,
-    /// How long after a revoke a node may run a shard at most. A node trusts what it has seen here for
-    /// nine tenths of this time from the start of its look.
+    /// The longest that a node may run a shard after a revoke. A node trusts what it has seen here for nine tenths of
+    /// this time from the start of its look.
     pub drain_timeout: Duration,
-    /// How long the leader waits before it takes a shard from a node that does not answer: the drain
-    /// timeout, or a longer one for as long as somebody may still go by it.
+    /// How long the leader waits before it takes a shard from a node that does not answer: the drain timeout, or a
+    /// longer one for as long as a node may still go by it.
     pub force_after: Duration,
-    /// They were lost and made anew, and nodes may still run shards by what was lost: nothing that is free is given out.
-    /// Whoever leads next waits as well, from the start.
+    /// Set if they were lost and made again: nodes may still run shards of the lost ones, so no free shard is given
+    /// out. The next leader waits as well, from the start.
     pub recovering: bool,
     /// The sessions that shards are assigned to.
     pub holders: BTreeMap<Incarnation, Holder>,
@@ -59,29 +58,29 @@ pub struct Assignments {
     pub daemons: BTreeMap<DaemonId, Daemon>,
 }
 
-/// A daemon and where it is to run.
+/// A daemon, and where it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Daemon {
-    /// The definition that rules.
+    /// The definition in effect.
     pub definition: Definition,
-    /// By shard; `None` is assigned to nobody. More than the definition says while a daemon shrinks.
+    /// By shard; `None` is assigned to nobody. There are more than the definition says while a daemon shrinks.
     pub shards: Vec<Option<Assignment>>,
-    /// What last went wrong, by shard, for a while: so that every node can tell of it.
+    /// What last went wrong, by shard, for a while: so that every node can report it.
     pub failures: BTreeMap<u32, Failure>,
 }
 
 /// What went wrong with a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Hash)]
 pub struct Failure {
-    /// In which generation.
+    /// Its generation.
     pub generation: Generation,
-    /// Where.
+    /// The node.
     pub node: NodeId,
-    /// When it was written down, on the clock of the leader that did.
+    /// When it was noted, on the clock of the leader that did.
     pub at: Wall,
-    /// What.
+    /// What went wrong.
     pub error: String,
-    /// How often it has gone wrong since the shard last ran for a while, this time included. Once in what older versions
+    /// How often it has gone wrong since the shard last ran for a while, this time included. 1 in what older versions
     /// wrote.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub count: u32,
@@ -99,36 +98,36 @@ fn is_once(count: &u32) -> bool {
     *count == 1
 }
 
-/// Which session is to run a shard.
+/// Which session has to run a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Assignment {
     /// The fencing token.
     pub generation: Generation,
     /// The session.
     pub incarnation: Incarnation,
-    /// How far it is.
+    /// Its state.
     pub state: AssignmentState,
-    /// When it got there, on the clock of the leader that wrote it, for people.
+    /// When it reached that state, on the clock of the leader that wrote it, for people.
     pub since: Wall,
-    /// How many shards the daemon had when the shard was assigned, which is what its node goes by. A shard
-    /// under another number than the one that rules is restarted.
+    /// How many shards the daemon had when the shard was assigned, which is what its node goes by. If another number is
+    /// in effect now, the shard is restarted.
     pub count: u32,
 }
 
-/// How far an assignment is.
+/// The state of an assignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum AssignmentState {
-    /// The node is to start it.
+    /// The node has to start it.
     Assigning,
     /// The node has reported it running.
     Active,
-    /// The node is to end it and to say so.
+    /// The node has to end it and to report that.
     Revoking,
 }
 
-/// The nodes that operators keep free, at `<namespace>/cluster/drains`. An object of its own: operators
-/// and the leader never contend, and assignments keep one writer.
+/// The nodes that operators keep free, at `<namespace>/cluster/drains`. It is a separate object, so that operators and
+/// the leader never contend, and assignments keep one writer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Hash)]
 pub struct Drains {
     /// Makes every write differ from every other.
@@ -181,7 +180,7 @@ impl Assignments {
         })
     }
 
-    /// The sessions that something is assigned to, and no other.
+    /// Keeps the sessions that something is assigned to, and no others.
     pub(crate) fn retain_holders(&mut self) {
         let used: std::collections::BTreeSet<Incarnation> =
             self.iter().map(|(_, _, held)| held.incarnation).collect();
@@ -191,8 +190,8 @@ impl Assignments {
 }
 
 impl Daemon {
-    /// Whether a shard was assigned when the daemon had another number of shards. It divides the work
-    /// differently, so it must not run beside shards of the number that rules. Replicas divide nothing.
+    /// Whether a shard was assigned when the daemon had another number of shards. It divides the work differently, so
+    /// it must not run beside shards of the current number. Replicas divide nothing.
     #[must_use]
     pub(crate) fn is_former(definition: &Definition, assignment: &Assignment) -> bool {
         matches!(definition.count, Count::Shards(count) if count != assignment.count)
@@ -265,8 +264,8 @@ struct StoredDaemon {
     shards: Vec<Option<StoredAssignment>>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     failures: BTreeMap<u32, Failure>,
-    /// The shards that were assigned when the daemon had another number of them than it has now, and that
-    /// number. Not a part of [`StoredAssignment`], whose length older versions insist on.
+    /// The shards that were assigned when the daemon had another number of them than it has now, with that number. Not
+    /// a part of [`StoredAssignment`]: older versions require its exact length.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     counts: BTreeMap<u32, u32>,
 }
@@ -353,7 +352,7 @@ impl TryFrom<Stored> for Assignments {
                 }));
             }
             let definition = daemon.definition;
-            // Every shard costs memory wherever it is looked at.
+            // Every shard costs memory wherever the assignments are read.
             definition
                 .check()
                 .map_err(|error| damaged(format!("{id}: {error}")))?;
@@ -473,7 +472,7 @@ mod tests {
         let text = String::from_utf8(record.encode()).unwrap();
         assert!(text.contains(r#""counts":{"0":2}"#), "{text}");
         assert_eq!(Assignments::decode(text.as_bytes()).unwrap(), record);
-        // Written by a version that does not know of it: as if it had always been so.
+        // Written by an older version, it reads as if the number had never changed.
         let older = text.replace(r#","counts":{"0":2}"#, "");
         let older = Assignments::decode(older.as_bytes()).unwrap();
         assert!(older.iter().all(|(_, _, assignment)| assignment.count == 3));

@@ -1,20 +1,21 @@
 //! Who is there: the sessions of a namespace as one process knows them.
 //!
-//! Every process wants to know when nodes come and go, and nobody wants to read every session with every
-//! heartbeat: that would be the square of the number of nodes. One listing per heartbeat shows the version
-//! of each session, and a live one has another version each time. So only these are read: a session that
-//! is new; one whose version stands still, since it may have ended; one that moved after it had stood
-//! still; and one that the assignments name no longer, which makes the news of a node's end as fast as the
-//! hints of the assignments are. A leader also hears what it sees anyway when it watches sessions.
+//! Every process wants to know when nodes come and go, but reading every session with every heartbeat would cost the
+//! square of the number of nodes. One listing per heartbeat shows the version of each session, and a live session has a
+//! new version each time. So only these are read: a session that is new; one whose version has not changed, since it
+//! may have ended; one that changed after it had stood still; and one that the assignments no longer name, so that the
+//! end of a node is noticed as fast as a hint about the assignments. A leader also learns from the sessions that it
+//! watches anyway.
 //!
-//! Where nobody runs daemons, and nobody asks who is there, one listing in ten heartbeats is enough. A node that offers the
-//! first daemon is seen by the hint of its session; on stores without hints it *rings*: it writes the lease of
-//! `tenure.cluster` as it is, which the leader reads with every heartbeat anyway, and lists the sessions then.
+//! If nobody runs daemons, and nobody asks which nodes there are, one listing in ten heartbeats is enough. A node that
+//! offers the first daemon is noticed by the hint of its session. On stores without hints it *rings*: it rewrites the
+//! lease of `tenure.cluster` unchanged, which the leader reads with every heartbeat anyway, and then the leader lists
+//! the sessions.
 //!
-//! The leader removes what dead sessions leave behind. Only a session that has ended is ever deleted, long
-//! after its end was seen, and not while the assignments name it: nobody writes it again, so it does not
-//! matter that a delete is not conditional or comes late. A process that wakes up after that finds its
-//! session missing, which is the end of it as much as being evicted.
+//! The leader removes what dead sessions leave behind. Only a session that has ended is ever deleted, long after its
+//! end was seen, and not while the assignments name it: it is never written again, so it does not matter that a delete
+//! is not conditional or comes late. A process that wakes up after that finds its session missing, which ends it just
+//! as an eviction does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,19 +31,19 @@ const READS_AT_ONCE: usize = 8;
 /// How many dead sessions are removed after one listing.
 const DELETES_AT_ONCE: usize = 8;
 
-/// How long a dead session is kept: so many times its ttl, and not less than a while.
+/// How long a dead session is kept: this many times its ttl, but not less than [`KEPT_MIN`].
 const KEPT_TTLS: u32 = 10;
 const KEPT_MIN: Duration = Duration::from_secs(60);
 
-/// The machine. One listing is in flight at most, and one request for each session; the driver answers
-/// each with one input.
+/// The machine. At most one listing is in flight, and one request for each session; the driver answers each with one
+/// input.
 #[derive(Debug, Clone, Hash)]
 pub struct Registry {
     heartbeat: Duration,
     rest: Duration,
     retry: Duration,
     random: Random,
-    /// Nobody waits for news of nodes.
+    /// Nobody waits for news about nodes.
     rests: bool,
     known: BTreeMap<Incarnation, Known>,
     /// The sessions that the assignments name; `None` until they were seen.
@@ -52,9 +53,9 @@ pub struct Registry {
     due: Moment,
     /// When sessions were last listed.
     listed_at: Moment,
-    /// Every session is to be read anew.
+    /// Every session is to be read again.
     read_all: bool,
-    /// A listing was taken while leading, and is told when all of it has been read.
+    /// A listing was taken while leading. It is reported when all of it has been read.
     owes: bool,
 }
 
@@ -71,12 +72,12 @@ struct Known {
     /// As it was listed last, and since when.
     version: Option<Version>,
     stands_since: Moment,
-    /// It stood still and was read for that.
+    /// It had not changed and was read because of that.
     was_quiet: bool,
     record: Option<Record>,
     announced: Announced,
     ended: Option<(End, Moment)>,
-    /// It is to be read, then at the earliest.
+    /// When it may be read, if it is to be read.
     read_from: Option<Moment>,
     reading: bool,
 }
@@ -109,53 +110,53 @@ pub enum Input {
     Listed(Option<Vec<Listed>>),
     /// The answer to [`Output::Read`].
     Read(Incarnation, Box<Read<Record>>),
-    /// A session was read by somebody else.
+    /// A session was read by another part of this process.
     Seen(Box<Record>),
     /// A session has ended.
     SessionEnded(Incarnation, End),
     /// A session may have changed.
     Hint(NodeId, Incarnation),
-    /// The assignments name these sessions, and no other.
+    /// The assignments name these sessions, and no others.
     Holders(BTreeMap<Incarnation, NodeId>),
     /// Whether this process leads.
     Leads(bool),
-    /// Whether nobody waits for news of nodes: a listing now and then is enough.
+    /// Whether nobody waits for news about nodes: an occasional listing is enough.
     Rests(bool),
-    /// Somebody may have come.
+    /// A node may have joined.
     HintAll,
 }
 
-/// What the driver is to do.
+/// What the driver has to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// List all sessions.
     List,
     /// Read a session.
     Read {
-        /// Of which node.
+        /// Its node.
         node: NodeId,
-        /// Of which process.
+        /// Its incarnation.
         incarnation: Incarnation,
     },
-    /// Delete a dead session. There is no answer: if it is still listed, that is asked for again.
+    /// Delete a dead session. There is no answer: if it is still listed, it is deleted again.
     Delete {
-        /// Of which node.
+        /// Its node.
         node: NodeId,
-        /// Of which process.
+        /// Its incarnation.
         incarnation: Incarnation,
     },
-    /// A node is there.
+    /// A node has joined.
     Joined(Box<Record>),
-    /// A node has left by itself.
+    /// A node has left on its own.
     Left(Box<Record>),
     /// A node was evicted, or its session was deleted.
     Evicted(Box<Record>),
-    /// Every session there is, all read since this process leads.
+    /// All sessions, each read since this process leads.
     Sessions(Vec<Record>),
 }
 
 impl Registry {
-    /// A registry that knows nobody yet.
+    /// Makes a registry that knows no nodes yet.
     #[must_use]
     pub fn new(session: &session::Config, now: Moment, seed: u64) -> Self {
         Self {
@@ -175,8 +176,8 @@ impl Registry {
         }
     }
 
-    /// The nodes that are there, as far as is known. What they say of themselves may be old, unless this
-    /// process leads.
+    /// The nodes that are there, as far as is known. What they say about themselves may be old, unless this process
+    /// leads.
     pub fn members(&self) -> impl Iterator<Item = &Record> {
         let joined = self
             .known
@@ -200,7 +201,7 @@ impl Registry {
         reads.chain([list_at]).min().unwrap_or(Moment::NEVER)
     }
 
-    /// Takes an input and says what to do about it.
+    /// Takes an input and returns what to do.
     #[must_use]
     pub fn step(&mut self, now: Moment, input: Input) -> Vec<Output> {
         let mut outputs = Vec::new();
@@ -211,12 +212,12 @@ impl Registry {
             Input::Seen(record) => self.on_record(now, *record, &mut outputs),
             Input::SessionEnded(incarnation, end) => {
                 if let Some(known) = self.known.get_mut(&incarnation) {
-                    // What it left behind is not yet known.
+                    // Read it to learn what it left behind.
                     known.read_from.get_or_insert(now);
                     known.end(now, end, &mut outputs);
                 }
             }
-            // A known session is left to those who watch it; an unknown one has just joined.
+            // A known session is watched elsewhere; an unknown one has just joined.
             Input::Hint(node, incarnation) => {
                 let known = self.known.entry(incarnation);
                 known.or_insert_with(|| Known::new(node, now));
@@ -235,7 +236,7 @@ impl Registry {
                     self.due = self.due.min(now);
                 }
             }
-            // Not more often than if nobody said so.
+            // No more often than without such hints.
             Input::HintAll => self.due = self.due.min(self.listed_at + self.heartbeat),
         }
         self.request(now, &mut outputs);
@@ -265,7 +266,7 @@ impl Registry {
             let known = known.or_insert_with(|| Known::new(entry.node, now));
             known.on_listed(now, entry.version);
         }
-        // What has ended and is not there was cleaned up. What lived is read, to be sure.
+        // A session that had ended and is not listed was cleaned up. One that lived is read, to be sure.
         self.known.retain(|incarnation, known| {
             there.contains(incarnation)
                 || (known.ended.is_none() && known.announced == Announced::Joined)
@@ -298,7 +299,7 @@ impl Registry {
             Read::Failed => known.read_from = Some(now + self.random.jitter(self.retry)),
             Read::Found { record, .. } => self.on_record(now, record, outputs),
             Read::Missing => known.end(now, End::Missing, outputs),
-            // Somebody newer runs there: what this process cannot read it does not know.
+            // A newer version of Tenure runs there. What this process cannot read, it does not know.
             Read::Unreadable { .. } | Read::Unchanged { .. } => {}
         }
     }
@@ -307,7 +308,7 @@ impl Registry {
         let Some(known) = self.known.get_mut(&record.incarnation) else {
             return;
         };
-        // Reads may overtake each other. A tombstone repeats the counter of what it buries.
+        // Reads may overtake each other. The record of an ended session repeats the counter of the one before.
         let is_old = |other: &Record| other.counter > record.counter || other.state != State::Alive;
         if known.record.as_ref().is_some_and(is_old) {
             return;
@@ -407,7 +408,7 @@ impl Known {
 
     fn on_listed(&mut self, now: Moment, version: Version) {
         if self.version.as_ref() != Some(&version) {
-            // A heartbeat, most likely; not so if it had been quiet, or is known to have ended.
+            // Most likely a heartbeat, unless the session had been quiet or is known to have ended.
             if std::mem::take(&mut self.was_quiet) || self.ended.is_some() {
                 self.read_from.get_or_insert(now);
             }
@@ -447,14 +448,14 @@ impl Known {
         self.announced = Announced::Ended;
     }
 
-    /// What was read, unless it is known to be no longer so.
+    /// What was read, unless it is known to be outdated.
     fn as_it_is(&self) -> Option<&Record> {
         let record = self.record.as_ref()?;
         let is_known = self.ended.is_none() || record.state != State::Alive;
         is_known.then_some(record)
     }
 
-    /// Until when what a dead session left behind is kept; `None` if it is not known to be dead.
+    /// Until when the leftovers of a dead session are kept; `None` if it is not known to be dead.
     fn kept_until(&self) -> Option<Moment> {
         let (_, since) = self.ended?;
         let record = self.record.as_ref()?;

@@ -1,9 +1,8 @@
-//! What a node says of daemons in its own session: which it can run, and the state of those it was
-//! given.
+//! What a node says about daemons in its own session: which it can run, and the state of the shards it was given.
 //!
-//! A report is a promise. A shard that is reported stopped or failed in some generation has ended there
-//! and will never be started again in that generation, so a leader that reads it may give the shard away. A
-//! shard that is not mentioned says nothing at all: the node may be about to start it.
+//! A report is a promise. A shard that is reported stopped or failed in some generation has ended there and will never
+//! be started again in that generation, so a leader that reads it may give the shard away. If a shard is not mentioned,
+//! nothing follows: the node may be about to start it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,20 +17,20 @@ use crate::session::About;
 /// The most shards of one daemon. A thousand daemons of ten shards and one of ten thousand cost the same.
 pub const SHARDS_MAX: u32 = 20_000;
 
-/// The largest weight of one shard; a sum over all shards fits with ease.
+/// The largest weight of one shard; a sum over all shards fits easily.
 pub const WEIGHT_MAX: u32 = 1_000_000;
 
 /// The longest error that a report carries: it travels with every heartbeat.
 const ERROR_CHARACTERS_MAX: usize = 200;
 
-/// A node's part in the cluster, as its session tells it.
+/// A node's part in the cluster, as its session states it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Part {
     /// The software it runs, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The most work it takes, as a sum of weights; any amount if it does not say.
+    /// The most work it takes, as a sum of weights; any amount if this is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u32>,
     /// The daemons it can run.
@@ -43,21 +42,20 @@ pub struct Part {
     /// The shards that it cannot end, and why. It keeps them: something of them still runs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub stuck: BTreeMap<DaemonId, Vec<Stuck>>,
-    /// It is about to go.
+    /// It is about to leave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub going: Option<Going>,
-    /// It has never assigned anything. A leader takes this back before it does, so the next leader can tell
-    /// assignments that were lost from those that never were. Absent in what older versions wrote, which do not say.
+    /// It has never assigned anything. A leader takes this back before it does, so the next leader can tell assignments
+    /// that were lost from assignments that never existed. Absent in what older versions wrote, where it is not known.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_assigned_none: bool,
 }
 
 /// What a daemon asks of the cluster.
 ///
-/// Every node registers the daemons it can run, so during an upgrade two definitions of one daemon may
-/// be offered at once. The one with the highest revision rules. Among equals the one that rules now stays
-/// for as long as any live node offers it, so a rolling upgrade without a new revision switches when the
-/// last old node is gone, once.
+/// Every node registers the daemons it can run, so during an upgrade two definitions of one daemon may be offered at
+/// once. The one with the highest revision takes effect. Among equals the current one stays for as long as any live
+/// node offers it, so a rolling upgrade without a new revision switches when the last old node is gone, once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Definition {
     /// How often it runs.
@@ -68,7 +66,7 @@ pub struct Definition {
     /// The labels that a node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub requires: BTreeMap<String, String>,
-    /// Raise it to make a changed definition rule at once.
+    /// Raise it to make a changed definition take effect at once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub revision: u64,
 }
@@ -79,7 +77,7 @@ pub struct Definition {
 pub enum Count {
     /// This many parts of its work; a node may run any number of them.
     Shards(u32),
-    /// This many times the same; a node runs one at most, and the surplus waits for more nodes.
+    /// This many identical replicas. A node runs at most one, and the surplus waits for more nodes.
     Replicas(u32),
 }
 
@@ -98,8 +96,8 @@ pub enum DefinitionError {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Run(pub u32, pub Generation, pub RunState);
 
-/// A shard that its node cannot end, stored as `[shard, generation, reason]`. A promise like a report: the
-/// shard still runs there, whether it is trusted or not, so nobody else may start it while the node lives.
+/// A shard that its node cannot end, stored as `[shard, generation, reason]`. A promise like a report: the shard still
+/// runs there, whether it is trusted or not, so no other node may start it while this one lives.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stuck(pub u32, pub Generation, pub String);
 
@@ -115,20 +113,20 @@ pub enum RunState {
     Draining,
     /// It has ended, or was never started, and never will be in this generation.
     Stopped,
-    /// It could not start, or ended by itself, and will not start again in this generation.
+    /// It could not start, or ended on its own, and will not start again in this generation.
     Failed {
         /// Why, for people.
         error: String,
     },
 }
 
-/// A node that is about to go. It drains its daemons by itself and takes no new ones.
+/// A node that is about to leave. It drains its daemons without being told and takes no new ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Going {
-    /// For good.
+    /// It will not come back.
     Leaving,
-    /// To come back under the same node id: its shards are kept for it this long after it has gone.
+    /// It will come back under the same node id: its shards are kept for it this long after it has left.
     Restarting {
         /// How long, counted by the leader from when it learns that the session has ended.
         #[serde(rename = "within_ms", with = "milliseconds")]
@@ -137,7 +135,7 @@ pub enum Going {
 }
 
 impl Part {
-    /// The part that a session tells; an empty one if it takes none.
+    /// The part that a session states; an empty one if it takes none.
     #[must_use]
     pub fn of(about: &About) -> &Part {
         static NONE: Part = Part {
@@ -152,7 +150,7 @@ impl Part {
         about.cluster.as_deref().unwrap_or(&NONE)
     }
 
-    /// Why the node cannot end a shard, if it says so.
+    /// Why the node cannot end a shard, if it reports that.
     #[must_use]
     pub fn stuck(&self, daemon: &DaemonId, index: u32, generation: Generation) -> Option<&str> {
         let mut stuck = self.stuck.get(daemon)?.iter();
@@ -168,7 +166,7 @@ impl Part {
         found.map(|it| it.2.as_str())
     }
 
-    /// Whether the node may be given work of this daemon, as far as the two of them are concerned.
+    /// Whether the node may be given work of this daemon, judging by its own offer and state.
     pub(crate) fn takes(&self, daemon: &DaemonId) -> bool {
         self.going.is_none() && self.offers.contains_key(daemon)
     }
@@ -217,7 +215,7 @@ impl Definition {
 }
 
 impl Count {
-    /// How many there are.
+    /// The number of shards or replicas.
     #[must_use]
     pub fn number(self) -> u32 {
         match self {
@@ -227,7 +225,7 @@ impl Count {
 }
 
 impl RunState {
-    /// A failure, its text made short and fit for a line.
+    /// A failure, with its text shortened to fit on a line.
     #[must_use]
     pub fn failed(error: &str) -> Self {
         let error = short(error);
@@ -241,7 +239,7 @@ impl RunState {
     }
 }
 
-/// Text that travels with every heartbeat: short, and fit for a line.
+/// Shortens text that travels with every heartbeat, so that it fits on a line.
 pub(crate) fn short(text: &str) -> String {
     let line = text.chars().map(|character| {
         if character.is_control() {

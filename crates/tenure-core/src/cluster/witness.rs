@@ -1,10 +1,9 @@
-//! The story of every shard of the namespace, as one process sees it: each step told once, and in order.
+//! The history of every shard of the namespace, as one process sees it: each step reported once, and in order.
 //!
-//! A process learns of shards from three sides, none of which costs a request of its own: the assignments,
-//! which it looks at anyway; what it does with its own shards; and, if it leads, what other nodes report.
-//! They overlap, and none of them shows everything, since a process that looks now and then misses what came
-//! and went in between. So each is only a claim about how far a generation has come, and a generation only
-//! ever goes forward:
+//! A process learns about shards from three sources, none of which costs an extra request: the assignments, which it
+//! looks at anyway; what it does with its own shards; and, if it leads, what other nodes report. They overlap, and none
+//! of them shows everything, since a process that looks now and then misses what happened in between. So each source
+//! only says how far a generation has come at least, and a generation only ever goes forward:
 //!
 //! ```text
 //!   assigned ---> started ---> revoked ---> stopped or failed
@@ -12,20 +11,20 @@
 //!
 //! # What is guaranteed
 //!
-//! - Of every generation that is told of: `assigned` first, and once; `stopped` or `failed` last, and once.
+//! - For every generation that is reported: `assigned` first, and once; `stopped` or `failed` last, and once.
 //! - Between them `started` and `revoked`, each at most once, in this order. They are left out if they did not
 //!   happen, or were missed.
-//! - Of one shard, one generation after the other, each higher than the one before: nothing is told of a
+//! - For one shard, one generation after the other, each higher than the one before: nothing is reported about a
 //!   generation once a later one was assigned.
-//! - A generation that came and went between two looks is told of if it failed (and fewer than 256 shards
-//!   did), and left out otherwise.
+//! - A generation that began and ended between two looks is reported if it failed (and fewer than 256 shards did), and
+//!   left out otherwise.
 //!
 //! # What is not
 //!
-//! - `stopped` means that nothing of the generation is trusted any more. Whether a daemon that was cut off
-//!   with its node still does something, nobody can know.
-//! - Nothing is told twice after the assignments were replaced with an older copy; nothing is told at all
-//!   before they are as new as they were.
+//! - `stopped` means that nothing of the generation is trusted any more. A daemon that was cut off together with its
+//!   node may still do something.
+//! - After the assignments were replaced with an older copy nothing is reported twice, and nothing at all until they
+//!   are as new as they were.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +33,7 @@ use super::report::{Part, RunState};
 use crate::session::Record;
 use crate::{DaemonId, NodeId};
 
-/// What was told of every shard.
+/// What was reported about every shard.
 #[derive(Debug, Clone, Default)]
 pub struct Witness {
     /// The highest generation that was seen in the assignments; `None` before the first look.
@@ -47,7 +46,7 @@ struct Known {
     generation: Generation,
     node: NodeId,
     stage: Stage,
-    /// What the leader says went wrong.
+    /// What went wrong, as noted by the leader.
     error: Option<String>,
 }
 
@@ -59,45 +58,45 @@ enum Stage {
     Ended,
 }
 
-/// Something has become of a shard.
+/// Something that happened to a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Turn {
-    /// Which.
+    /// The shard.
     pub shard: Shard,
-    /// In which generation.
+    /// Its generation.
     pub generation: Generation,
-    /// On which node.
+    /// The node.
     pub node: NodeId,
-    /// What.
+    /// What happened.
     pub what: What,
 }
 
 /// What happens to a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum What {
-    /// The node is to run it.
+    /// The node has to run it.
     Assigned,
     /// It runs.
     Started,
-    /// The node is to end it.
+    /// The node has to end it.
     Revoked,
     /// It has ended.
     Stopped,
-    /// It could not start, or ended by itself, or did not do in time what it was told.
+    /// It could not start, ended on its own, or did not do in time what it was told.
     Failed {
         /// What went wrong.
         error: String,
     },
 }
 
-/// Nobody acts on what was told, so two processes that differ in this alone do the same from then on. A check of
-/// every state need not tell them apart.
+/// Nothing depends on what was reported, so two processes that differ only in this do the same from then on. The model
+/// check need not tell them apart.
 impl std::hash::Hash for Witness {
     fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
 }
 
 impl Witness {
-    /// The assignments are these.
+    /// Takes a look at the assignments.
     #[must_use]
     pub fn look(&mut self, assignments: &Assignments) -> Vec<Turn> {
         let before = self.seen;
@@ -123,7 +122,7 @@ impl Witness {
             }
             known.truncate(daemon.shards.len());
         }
-        // Whatever nobody offers any more has ended long before it is forgotten, or was missed.
+        // A daemon that is no longer in the assignments ended long before it was removed, or its end was missed.
         self.daemons.retain(|daemon, known| {
             let is_known = assignments.daemons.contains_key(daemon);
             if !is_known {
@@ -142,7 +141,7 @@ impl Witness {
         turns
     }
 
-    /// This process has done something with a shard of its own.
+    /// Notes what this process has done with one of its own shards.
     #[must_use]
     pub fn own(&mut self, shard: &Shard, generation: Generation, what: What) -> Option<Turn> {
         let known = self.known(&shard.daemon, shard.index, generation)?;
@@ -156,7 +155,7 @@ impl Witness {
         turns.pop()
     }
 
-    /// A node reports this of its shards.
+    /// Notes what a node reports about its shards.
     #[must_use]
     pub fn report(&mut self, record: &Record) -> Vec<Turn> {
         let mut turns = Vec::new();
@@ -198,7 +197,7 @@ impl Witness {
     }
 }
 
-/// Tells of one shard.
+/// Reports about one shard.
 struct Teller<'a> {
     daemon: &'a DaemonId,
     index: u32,
@@ -221,7 +220,7 @@ impl Teller<'_> {
         if still.is_none() {
             self.end(known.as_mut(), generation.and_then(failed));
         }
-        // One that began and failed since the last look. At the first look it is old.
+        // A generation began and failed since the last look. At the first look such a failure is old.
         if let Some(failure) = failure
             && generation.is_none_or(|generation| generation < failure.generation)
             && assignment.is_none_or(|assignment| assignment.generation > failure.generation)
@@ -279,7 +278,7 @@ impl Teller<'_> {
         self.advance(known, what);
     }
 
-    /// Forward only.
+    /// Goes forward only.
     fn advance(&mut self, known: &mut Known, what: What) {
         let stage = match what {
             What::Assigned => Stage::Assigned,
@@ -292,7 +291,7 @@ impl Teller<'_> {
         }
         known.stage = stage;
         let what = match (what, known.error.take()) {
-            // It ended as it was told to, but it was told to because something was wrong.
+            // It ended because it was told to, but it was told to because something was wrong.
             (What::Stopped, Some(error)) => What::Failed { error },
             (what, error) => {
                 known.error = error;

@@ -15,10 +15,10 @@ use crate::session::{Config, Holder};
 use crate::{Incarnation, Lineage, Moment, Now, Read, Version, Written};
 use install::Install;
 
-/// The priority of a candidate that does not say: it tries at once.
+/// The default priority of a candidate: it tries at once.
 pub const PRIORITY_DEFAULT: u8 = 100;
 
-/// The machine. One request is in flight at most; the driver answers each with one input.
+/// The machine. At most one request is in flight; the driver answers each with one input.
 #[derive(Debug, Clone, Hash)]
 pub struct Election {
     config: Config,
@@ -26,12 +26,12 @@ pub struct Election {
     me: Holder,
     /// The priority of this candidate; `None` if it only observes.
     stands: Option<u8>,
-    /// For the very first term, if this process makes it.
+    /// The lineage of the very first term, if this process begins it.
     new_lineage: Lineage,
     session: OwnSession,
     seen: Seen,
-    /// Since when the lease is held in this term, or by nobody, if this process saw that begin. For people: the lease says so
-    /// when that is over.
+    /// Since when the lease has been held in this term, or by nobody, if this process saw that begin. For people: the
+    /// lease says so when that is over.
     begun: Option<Moment>,
     past: Past,
     /// The session that holds the lease, or that it is reserved for, if it is known to have ended.
@@ -39,7 +39,7 @@ pub struct Election {
     watches: Option<Incarnation>,
     phase: Phase,
     in_flight: Option<Flight>,
-    /// Since when no read is answered, as far as was tried.
+    /// Since when reads have failed; only counted while reads are tried.
     blind_since: Option<Moment>,
     /// When to look at the lease next.
     due: Moment,
@@ -51,15 +51,15 @@ pub struct Election {
     /// When to take the lease at the earliest: a leader that resigned leaves it to others for a while.
     take_from: Moment,
     give_back: GiveBack,
-    /// How many rows of terms this process began, so that each differs.
+    /// How many lineages this process began, so that each differs.
     lineages: u128,
     /// The start of the last look, or write, that showed the lease to be ours.
     checked: Moment,
     /// The term whose work has not ended yet.
     working: Option<Term>,
-    /// When the lease lapses under work that would not stop, as it would if the process had died.
+    /// When the lease lapses because work did not stop, as it would if the process had died.
     lapses_at: Moment,
-    /// The highest term that this process has led, or has given up to lead: none is led twice.
+    /// The highest term that this process has led, or has decided not to lead: none is led twice.
     led: Term,
     /// Why the last term led here ended, for the history.
     last_end: Option<EndReason>,
@@ -88,7 +88,7 @@ impl OwnSession {
     }
 }
 
-/// What there was before.
+/// What this process has seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Past {
     /// No lease, as far as this process has seen.
@@ -140,7 +140,7 @@ enum Seen {
 enum FenceSeen {
     NotYet,
     Missing,
-    /// There is one. The lease is to be read again before it counts as missing.
+    /// There is a fence. The lease is read again before it counts as missing.
     Doubted(Fence),
     Found(Fence),
 }
@@ -159,7 +159,7 @@ enum Phase {
     Stopping {
         term: Term,
         reason: EndReason,
-        /// The work had time enough to stop by then.
+        /// By then the work has had enough time to stop.
         until: Moment,
     },
 }
@@ -182,7 +182,7 @@ enum Flight {
 }
 
 impl Flight {
-    /// A hint came. What is under way may have been carried out before the change that the hint is about.
+    /// Takes a hint. The request under way may have been carried out before the change that the hint is about.
     fn hint(&mut self) {
         if let Flight::ReadLease { is_hinted, .. } | Flight::WriteLease { is_hinted, .. } = self {
             *is_hinted = true;
@@ -191,7 +191,7 @@ impl Flight {
 }
 
 impl Election {
-    /// An election that this process observes; [`Input::Stand`] makes it a candidate. `new_lineage` is a
+    /// Makes an election that this process observes; [`Input::Stand`] makes the process a candidate. `new_lineage` is a
     /// random id.
     #[must_use]
     pub fn new(config: Config, me: Holder, new_lineage: Lineage, now: Moment, seed: u64) -> Self {
@@ -260,14 +260,14 @@ impl Election {
         self.working.is_some()
     }
 
-    /// Whether the write that is under way is one of the fence.
+    /// Whether the write that is under way is to the fence.
     #[must_use]
     pub(crate) fn writes_fence(&self) -> bool {
         matches!(self.in_flight, Some(Flight::WriteFence { .. }))
     }
 
-    /// Whether this process has nothing to give back: it may leave. A look at a lease that is known is not
-    /// waited for: of many elections one always looks.
+    /// Whether this process has nothing to give back: it may leave. It does not wait for a look at a known lease: of
+    /// many elections, one always looks.
     #[must_use]
     pub fn holds_nothing(&self) -> bool {
         let writes = matches!(
@@ -302,8 +302,8 @@ impl Election {
         }
     }
 
-    /// The term that it finds in its hands was led, by an earlier machine of the same session, and is given up: that is
-    /// what the history says of it. For a machine that is new and does not stand.
+    /// The lease that this session holds is of a term that an earlier machine of the same session led. It counts as
+    /// given up, and the history will say so. For a new machine that is not a candidate.
     pub fn give_up_found(&mut self) {
         self.last_end = Some(EndReason::Resigned);
     }
@@ -332,7 +332,7 @@ impl Election {
         request_at.min(change_at).min(self.blind_at())
     }
 
-    /// Takes an input and says what to do about it.
+    /// Takes an input and returns what to do.
     #[must_use]
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Output> {
         let mut outputs = Vec::new();
@@ -365,6 +365,7 @@ impl Election {
                 self.ended = Some((incarnation, end, now.moment));
             }
             Input::HolderMissing(incarnation) => {
+                // Only a reservation ends at once. A leader whose session is missing may still trust itself for a ttl.
                 let waits = |candidate: &Holder| candidate.incarnation == incarnation;
                 if self.reserved_for().is_some_and(waits) {
                     self.ended = Some((incarnation, End::Missing, now.moment));
@@ -408,7 +409,7 @@ impl Election {
             return;
         }
         self.blind_since = None;
-        // Whatever has changed since the last look has just changed, if that was not long ago.
+        // If the last look was not long ago, whatever has changed since has just changed.
         let looks_on = self.seen != Seen::Nothing && started.since(self.looked) < self.config.ttl;
         let begun = looks_on.then_some(now);
         self.looked = started;
@@ -503,7 +504,7 @@ impl Election {
         self.due = if is_hinted { now } else { next };
     }
 
-    /// Another lease of the same session was seen to be as it was: this one can wait, but not for long.
+    /// Another lease of the same session was seen unchanged, so this one can wait, but not for long.
     fn on_sibling_seen(&mut self, now: Moment) {
         let follows = self.phase == Phase::Following && !self.is_mine();
         if follows && self.knowledge == Knowledge::Fresh && self.due > now {
@@ -513,20 +514,20 @@ impl Election {
         }
     }
 
-    /// The last look counts no longer. What is unsettled stays so.
+    /// Stops relying on the last look. What is unsettled stays so.
     fn doubt(&mut self) {
         if self.knowledge == Knowledge::Fresh {
             self.knowledge = Knowledge::Stale;
         }
     }
 
-    /// The store failed: let it breathe.
+    /// Waits before the next request, since the store failed.
     fn back_off(&mut self, now: Moment) {
         self.doubt();
         self.retry_from = now + self.random.jitter(self.config.retry());
     }
 
-    /// Whether this is another lease than the one that was known.
+    /// Takes the lease as it was seen. Returns whether it is another than the known one.
     fn see(
         &mut self,
         now: Moment,
@@ -543,7 +544,7 @@ impl Election {
         if before != Some(after.clone()) {
             outputs.push(Output::Leader(after));
         }
-        // Told once, when it is first seen.
+        // Reported once, when it is first seen.
         let was_behind = self.lease().is_some_and(|(known, _)| known.term < self.led);
         if lease.term < self.led && !was_behind {
             outputs.push(Output::Anomaly(Anomaly::LeaseWentBack {
@@ -554,7 +555,8 @@ impl Election {
         if self.past == Past::NoLease {
             self.past = Past::Lease;
         }
-        // A late candidate does not start a new wait for one that never comes, or never goes.
+        // With the age, a late candidate does not start a new wait for a candidate that never comes, or a caller that
+        // never goes.
         let lapses = lease.reserved_for().is_some() || lease.lapsing().is_some();
         let stood = age.filter(|_| lapses).unwrap_or_default();
         self.seen = Seen::Lease {
@@ -565,28 +567,28 @@ impl Election {
         if !self.is_mine() {
             self.no_longer_mine(now);
         }
-        // Others have had it since: what was left to them was taken.
+        // Others have had it since, so there is no more reason to leave it to them.
         if self.lease().is_some_and(|(lease, _)| lease.term > self.led) {
             self.take_from = self.take_from.min(now);
         }
         true
     }
 
-    /// The term that somebody leads, or nobody does; `None` without a lease.
+    /// The term that is led, if any; `None` without a lease.
     fn led_in(&self) -> Option<Option<(Lineage, Term)>> {
         let (lease, _) = self.lease()?;
         let term = (lease.lineage, lease.term);
         Some(lease.holder().map(|_| term))
     }
 
-    /// The lease was seen: what it says has begun then, if it is not what it said before.
+    /// Notes when the lease's present state began, if that is new.
     fn date(&mut self, before: Option<Option<(Lineage, Term)>>, begun: Option<Moment>) {
         if before != self.led_in() {
             self.begun = begun;
         }
     }
 
-    /// The lease was given back, or lost: there is nothing more to give back.
+    /// Notes that the lease was given back or lost: there is nothing more to give back.
     fn no_longer_mine(&mut self, now: Moment) {
         if self.give_back != GiveBack::No {
             self.take_from = now + self.config.stand_back;
@@ -602,7 +604,7 @@ impl Election {
         let step = Install::ReadFence;
         let (mine, lease_term, request) = (self.is_mine(), lease.term, lease.request.clone());
         match &self.phase {
-            // Also a write of ours whose answer was lost: it is recognised here, however late.
+            // This may be a write of ours whose answer was lost: it is recognised here, however late.
             Phase::Following if mine && lease_term > self.led && self.stands.is_some() => {
                 self.checked = started;
                 self.phase = Phase::Installing {
@@ -624,6 +626,7 @@ impl Election {
                 };
             }
             Phase::Leading { term } if mine && lease_term == *term => {
+                // From the start of the request, not from its answer: the lease may have changed right after.
                 self.checked = started;
                 self.obey(now, request, outputs);
             }
@@ -645,7 +648,7 @@ impl Election {
         }
     }
 
-    /// Who is to follow a leader that is stopping can be changed until it has stopped: what is asked last counts.
+    /// The successor of a leader that is stopping can be changed until it has stopped: the last request counts.
     fn change_successor(&mut self, now: Moment, outputs: &mut Vec<Output>) {
         let Phase::Stopping { .. } = self.phase else {
             return;
@@ -660,7 +663,7 @@ impl Election {
         }
     }
 
-    /// What is asked of the holder is also asked if its term is over already.
+    /// A request to the holder also counts if its term is over already.
     fn heed(&mut self, request: Option<Request>) {
         let Some(Request { kind, by, .. }) = request else {
             return;
@@ -685,7 +688,7 @@ impl Election {
                 return;
             }
         };
-        // Of a term that was led by an earlier machine nothing else is known.
+        // Nothing else is known about a term that an earlier machine led.
         if self.led == Term::default() && self.last_end == Some(EndReason::Resigned) {
             self.last_end = Some(reason);
         }
@@ -719,7 +722,8 @@ impl Election {
     fn transfer(&mut self, now: Moment, to: Holder, outputs: &mut Vec<Output>) {
         let leads = matches!(self.phase, Phase::Leading { .. } | Phase::Stopping { .. });
         if to.incarnation == self.me.incarnation {
-            // A leader leads on. Work that was told to stop is not told otherwise: it leads again when that has ended.
+            // A leader goes on. Work that was told to stop is not called back: this process leads again once that has
+            // ended.
             let is_asked_to_go =
                 matches!(&self.phase, Phase::Stopping { reason, .. } if reason.is_asked());
             if is_asked_to_go && self.stands.is_some() {
@@ -734,10 +738,9 @@ impl Election {
         }
     }
 
-    /// Leading goes over into stopping: the work is told, and trust goes on until it has ended or has had
-    /// time enough.
+    /// Turns leading into stopping: the work is told, and trust goes on until it has ended or has had enough time.
     fn stop(&mut self, now: Moment, reason: EndReason, outputs: &mut Vec<Output>) {
-        // What only runs out may be taken again.
+        // A lease whose trust only runs out may be taken again.
         if reason != EndReason::Expired
             && let Phase::Leading { .. }
             | Phase::Stopping {
@@ -766,14 +769,14 @@ impl Election {
         }
     }
 
-    /// The lease is to be given back, to the candidate that it is promised to, if any.
+    /// Marks the lease to be given back, to the candidate that it is promised to, if any.
     fn stand_back(&mut self) {
         if self.give_back == GiveBack::No {
             self.give_back = GiveBack::ToAnyone;
         }
     }
 
-    /// The lease was won, but the term will not be led.
+    /// Gives up a term: the lease was won, but the term will not be led.
     fn abandon(&mut self, term: Term) {
         self.led = term;
         self.last_end = None;
@@ -781,7 +784,7 @@ impl Election {
         self.phase = Phase::Following;
     }
 
-    /// The lease is no longer ours.
+    /// Notes that the lease is no longer ours.
     fn lose(&mut self, reason: EndReason, outputs: &mut Vec<Output>) {
         if let GiveBack::To(_) = self.give_back {
             self.give_back = GiveBack::ToAnyone;
@@ -790,7 +793,7 @@ impl Election {
         self.phase = Phase::Following;
     }
 
-    /// A term that was led is over, now.
+    /// Ends, at once, a term that was led.
     fn end(&mut self, reason: EndReason, outputs: &mut Vec<Output>) {
         if let Phase::Leading { term } | Phase::Stopping { term, .. } = self.phase {
             self.last_end = Some(reason.clone());
@@ -799,10 +802,10 @@ impl Election {
         }
     }
 
-    /// What time alone brings about.
+    /// Does what is due.
     fn on_time(&mut self, now: Moment, outputs: &mut Vec<Output>) {
         if now >= self.blind_at() {
-            // If nothing comes of it: counted anew from the next look that fails.
+            // If this has no effect, the time is counted again from the next failed look.
             self.blind_since = None;
             outputs.push(Output::Blind);
         }
@@ -828,7 +831,7 @@ impl Election {
                 self.led = term;
                 self.working = Some(term);
                 outputs.push(Output::Elected { term, lineage });
-                // Asked while it was being installed: the next look would be late.
+                // It may have been asked while the term was being installed: the next look would be late.
                 let request = self.lease().and_then(|(lease, _)| lease.request.clone());
                 self.obey(now, request, outputs);
             }

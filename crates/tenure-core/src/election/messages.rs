@@ -1,4 +1,4 @@
-//! What goes into an election and what comes out of it.
+//! What goes into an election, and what comes out of it.
 
 use std::fmt;
 
@@ -18,14 +18,15 @@ pub enum Input {
     SiblingSeen,
     /// The session is trusted until then.
     Trusted(Moment),
-    /// The session is over: nothing is held any more.
+    /// The session is over: nothing is held now.
     SessionOver {
         /// Whether the lease may be given back.
         gives_back: bool,
     },
     /// The session that holds the lease, or that it is reserved for, has ended.
     HolderEnded(Incarnation, End),
-    /// It was not there at a look. A leader by it may go on for a ttl; nobody waits for it to begin.
+    /// That session was missing at a look. If it leads, it may go on doing so for a ttl. A reservation for it ends at
+    /// once.
     HolderMissing(Incarnation),
     /// The answer to [`Output::ReadLease`].
     LeaseRead(Read<Lease>),
@@ -35,21 +36,21 @@ pub enum Input {
     FenceRead(Read<Fence>),
     /// The answer to [`Output::WriteFence`].
     FenceWritten(Written),
-    /// All work of a term has ended, by itself or because it was told to stop.
+    /// All work of a term has ended, on its own or because it was told to stop.
     WorkEnded(Term),
-    /// Be a candidate with this priority.
+    /// Become a candidate with this priority.
     Stand(u8),
     /// Only observe; resign if leading.
     StandDown,
-    /// Give leadership up, and stand back for a while.
+    /// Give up leadership, and leave it to others for a while.
     Resign,
-    /// The same, since something is wrong with the work: what, for people.
+    /// The same, because something is wrong with the work: what it is, for people.
     GiveUp(String),
     /// Give leadership to this session.
     Transfer(Holder),
 }
 
-/// What the driver is to do.
+/// What the driver has to do.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Read the lease, only if it is no longer at the known version.
@@ -75,20 +76,20 @@ pub enum Output {
     },
     /// A lease that is or may be ours could not be read for a whole ttl: end the session, which frees it.
     Blind,
-    /// Watch this session and tell when it ends.
+    /// Watch this session, and report when it ends.
     Watch(Holder),
-    /// Watch it no longer.
+    /// Stop watching this session.
     Forget(Incarnation),
-    /// Someone else leads, or nobody does.
+    /// Who leads, if anybody does.
     Leader(Option<Leader>),
     /// This process leads: start the work.
     Elected {
         /// The fencing token.
         term: Term,
-        /// The row of terms that it belongs to.
+        /// The lineage that it belongs to.
         lineage: Lineage,
     },
-    /// Tell the work of this term to stop, and say when it has ended.
+    /// Tell the work of this term to stop, and report when it has ended.
     Stop {
         /// The term.
         term: Term,
@@ -118,9 +119,9 @@ pub struct Leader {
 /// Why a term ended.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EndReason {
-    /// This process gave it up.
+    /// This process resigned.
     Resigned,
-    /// This process gave it up, since something is wrong with its work.
+    /// This process resigned because something is wrong with its work.
     GaveUp {
         /// What is wrong, for people.
         why: String,
@@ -135,7 +136,7 @@ pub enum EndReason {
         /// To whom.
         to: NodeId,
     },
-    /// The work ended by itself.
+    /// The work ended on its own.
     WorkEnded,
     /// The work was told to stop and did not in time.
     WorkDidNotStop,
@@ -151,7 +152,7 @@ pub enum EndReason {
     LeaseDamaged,
 }
 
-/// Something that should not happen: people should know.
+/// Something that should not happen, and that people should know about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Anomaly {
     /// The lease was deleted while the fence remembers this term.
@@ -166,7 +167,7 @@ pub enum Anomaly {
         /// The fence's term.
         fence: Term,
     },
-    /// The lease is older than a term that this process has led: restored from a copy, or made anew.
+    /// The lease is older than a term that this process has led: restored from a copy, or created again.
     LeaseWentBack {
         /// The lease's term.
         lease: Term,
@@ -185,7 +186,7 @@ pub enum Anomaly {
 }
 
 impl EndReason {
-    /// Whether somebody asked for it, and not the process itself.
+    /// Whether another process asked for it.
     pub(super) fn is_asked(&self) -> bool {
         matches!(
             self,

@@ -12,8 +12,8 @@ use crate::{Incarnation, Lineage, NodeId, Nonce, Wall};
 /// How many past terms a lease remembers.
 pub const HISTORY_MAX: usize = 20;
 
-/// For how long a lease is reserved at most, counted by each waiting candidate since it first saw that. Nobody leads meanwhile, and
-/// the session that it is reserved for may be that of a script which is not called for a day.
+/// The longest that a lease stays reserved, counted by each waiting candidate from when it first saw that. Nobody leads
+/// meanwhile, and the session that it is reserved for may belong to a script that is not called for a day.
 pub const RESERVED_MAX: Duration = Duration::from_secs(30);
 
 /// One tenure of one leader; its number only grows.
@@ -53,9 +53,9 @@ pub enum LeaseState {
         /// When the term began, for people.
         since: Wall,
     },
-    /// Nobody; any candidate may take it.
+    /// Nobody leads; any candidate may take the lease.
     Vacant,
-    /// Nobody; this session may take it, and for a while, see [`RESERVED_MAX`], nobody else.
+    /// Nobody leads; only this session may take the lease for a while, see [`RESERVED_MAX`].
     Reserved {
         /// The session.
         candidate: Holder,
@@ -69,9 +69,9 @@ pub struct Request {
     pub kind: RequestKind,
     /// Who asks, for people.
     pub by: NodeId,
-    /// The holder is a caller, which cannot be told: it makes calls now and then, and none of them lets it lead on once
-    /// this is asked. When that has stood for its ttl it trusts itself no longer, also if its session is renewed for
-    /// other elections, and others take the lease. Absent in what older versions wrote.
+    /// The holder is a caller, which cannot be notified: it makes calls now and then, and none of them extends its term
+    /// once this is asked. When the request has stood for its ttl it no longer trusts itself, even if its session is
+    /// renewed for other elections, and others take the lease. Absent in what older versions wrote.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lapses: bool,
 }
@@ -104,11 +104,12 @@ pub struct PastTerm {
     pub until: Wall,
     /// Why it ended.
     pub reason: String,
-    /// How long it lasted, by the clock of the node that wrote its end, if that node saw it begin. `since` and `until` may be of two
-    /// hosts, and say nothing of this. Absent in what older versions wrote.
+    /// How long it lasted, by the clock of the node that wrote its end, if that node saw it begin. `since` and `until`
+    /// may come from two hosts, so they do not show this. Absent in what older versions wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lasted_ms: Option<u64>,
-    /// For how long nobody led after it, by the clock of the next leader, if that one saw it end. Likewise.
+    /// How long nobody led after it, by the clock of the next leader, if that one saw it end. Absent in what older
+    /// versions wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vacant_ms: Option<u64>,
 }
@@ -119,7 +120,7 @@ pub(crate) struct Change<'a> {
     pub(crate) reason: &'a str,
     /// When that is, by the wall clock.
     pub(crate) at: Wall,
-    /// For how long the term was under way or, if none was, nobody led; by a clock that cannot be set.
+    /// How long the term lasted or, if there was none, how long nobody led; by a clock that cannot be set.
     pub(crate) stood: Option<Duration>,
 }
 
@@ -130,7 +131,7 @@ pub struct Writer {
     pub incarnation: Incarnation,
     /// Which of its writes.
     pub counter: u64,
-    /// Tells it from one of a copy of this process. Absent in what older versions wrote.
+    /// Tells it from a write by a copy of this process. Absent in what older versions wrote.
     #[serde(default, skip_serializing_if = "Nonce::is_none")]
     pub nonce: Nonce,
 }
@@ -138,7 +139,7 @@ pub struct Writer {
 /// The fence, at `<namespace>/fences/<name>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fence {
-    /// The row of terms that this one belongs to.
+    /// The lineage of the term.
     pub lineage: Lineage,
     /// The highest term ever installed.
     pub term: Term,
@@ -176,8 +177,8 @@ impl Lease {
         }
     }
 
-    /// The holder, if what is asked of it ends its term by itself, when it has stood for the holder's ttl; and who is to
-    /// follow. Not if the holder is asked to go on.
+    /// The holder, if a request ends its term once the request has stood for the holder's ttl; with the successor, if
+    /// one is named. `None` if the holder is asked to go on.
     #[must_use]
     pub fn lapsing(&self) -> Option<(&Holder, Option<&Holder>)> {
         let holder = self.holder()?;
@@ -188,7 +189,8 @@ impl Lease {
         }
     }
 
-    /// What its holder is asked, if that ends its term: not if it is asked to hand over to itself, which is to lead on.
+    /// The request to its holder, if that ends the term. A request to hand over to itself does not: it asks the holder
+    /// to go on.
     #[must_use]
     pub fn asked_to_go(&self) -> Option<&Request> {
         let holder = self.holder()?;
@@ -198,7 +200,7 @@ impl Lease {
         (!is_to_holder).then_some(request)
     }
 
-    /// Whether its holder is asked this already.
+    /// Whether this is asked of its holder already.
     #[must_use]
     pub fn is_asked(&self, request: &Request) -> bool {
         let asked = self.request.as_ref();
@@ -208,8 +210,8 @@ impl Lease {
                 .is_some_and(|asked| (&asked.kind, asked.lapses) == (&request.kind, request.lapses))
     }
 
-    /// The same lease with a request to its holder. Where it is reserved there is nobody to ask: then the reservation goes to
-    /// the session that is named, or ends. `None` if the lease is vacant.
+    /// The same lease with a request to its holder. If it is reserved there is no holder to ask: then the reservation
+    /// goes to the session that is named, or ends. `None` if the lease is vacant.
     #[must_use]
     pub fn with_request(&self, request: Request, writer: Writer) -> Option<Self> {
         let (state, request) = match (&self.state, request) {
@@ -228,7 +230,7 @@ impl Lease {
         })
     }
 
-    /// The next lease: another state, no request, and, if a term was under way, one more in the history.
+    /// Makes the next lease: another state, no request, and, if a term was under way, one more in the history.
     #[must_use]
     pub(crate) fn next(
         &self,
@@ -424,7 +426,7 @@ mod tests {
         let taken = next(vacant.clone(), 4, held.clone(), Some(three));
         assert_eq!(last(&taken), (Some(2000), Some(3000)));
         assert_eq!(Lease::decode(&taken.encode()).unwrap(), taken);
-        // Whoever comes late knows neither.
+        // A process that comes late knows neither.
         let taken = next(next(lease(), 3, LeaseState::Vacant, None), 4, held, None);
         assert_eq!(last(&taken), (None, None));
         let text = String::from_utf8(taken.encode()).unwrap();

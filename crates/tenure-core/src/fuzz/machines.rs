@@ -1,5 +1,5 @@
-//! The machines of sessions, elections and the cluster, on storage that says anything: whatever a record says
-//! that can be read, no machine panics, and what it wants written can be.
+//! The machines of sessions, elections and the cluster, on a store that returns anything: whatever a readable record
+//! says, no machine panics, and what it wants written can be encoded.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{ElectionName, Incarnation, Lineage, Moment, NodeId, Now, Read, Versi
 /// How often a machine is woken in one case.
 const WAKES: usize = 30;
 
-/// Objects of all kinds, each on a line of its own; one case of several lines.
+/// Objects of all kinds, each on its own line; one case of several lines.
 fn objects(kinds: &[&str]) -> Vec<String> {
     let mut inputs: Vec<String> = kinds.iter().map(|kind| corpus(kind).join("\n")).collect();
     inputs.push(inputs.join("\n"));
@@ -24,7 +24,7 @@ fn objects(kinds: &[&str]) -> Vec<String> {
     inputs
 }
 
-/// Those lines that are records of one kind, over and over.
+/// Those lines that are records of one kind, repeated for ever.
 struct Shown<T> {
     records: Vec<T>,
     next: usize,
@@ -113,7 +113,7 @@ impl AnyStore {
     }
 }
 
-/// Steps a node through all that its store says; half way something else happens to it.
+/// Steps a node through everything that its store returns. Half way it gets another input.
 fn live(mut store: AnyStore, first: Vec<Input>, later: &Input) {
     let mut now = Moment::default();
     let mut node = Node::new(Config::default(), me(), Default::default(), at(now), 7);
@@ -162,7 +162,7 @@ fn no_record_panics_a_node() {
 #[test]
 fn no_record_panics_the_leader_of_a_cluster() {
     let corpus = objects(&["session", "assignments", "drains"]);
-    // One line names thousands of shards, for all of which a place is made.
+    // One line can name thousands of shards, which all take memory.
     let fuzz = Fuzz::new("member", corpus).within(8 << 20, 64);
     fuzz.run(|input| {
         let store = AnyStore::new(input);
@@ -188,7 +188,7 @@ fn no_record_panics_the_leader_of_a_cluster() {
     });
 }
 
-/// Now and then a write is in somebody's way, or its answer is lost.
+/// Now and then a write is a conflict, or its answer is lost.
 fn written(bytes: &[u8], number: usize) -> Answer {
     assert!(!bytes.is_empty());
     Answer::Written(match number % 5 {

@@ -21,7 +21,7 @@ impl Node {
         }
         self.member = Some(member);
         self.tell_member(Heard::Trusted(self.session.trusted_until()));
-        // Observed before, perhaps. Nobody stands in that election without taking part.
+        // It may have been observed before. No process is a candidate in that election without taking part.
         let leader = self.elections.get(&ElectionName::cluster());
         self.tell_member(Heard::Leader(leader.and_then(Election::leader)));
         self.about_changed = true;
@@ -29,7 +29,7 @@ impl Node {
 
     pub(super) fn on_cluster(&mut self, now: Now, input: member::Input, outputs: &mut Vec<Output>) {
         if let member::Input::HintSession(_, incarnation) = &input {
-            // This process knows its own session, and looks at nobody's once it has left.
+            // This process knows its own session, and looks at no session once its own has left.
             if *incarnation == self.me.incarnation || self.has_left {
                 return;
             }
@@ -53,7 +53,7 @@ impl Node {
         }
     }
 
-    /// Tells the member if others can read in the own session that it assigns.
+    /// Tells the member if others can read in this session that it assigns.
     pub(super) fn tell_what_was_said(&mut self) {
         let has_assigned_none = Part::of(&self.session.record().about).has_assigned_none;
         if self.member().is_some_and(Member::leads)
@@ -64,7 +64,7 @@ impl Node {
         }
     }
 
-    /// Has the session and the member hear what waits for them, and what comes of that.
+    /// Gives the session and the member what waits for them, until nothing waits.
     pub(super) fn settle(&mut self, now: Now, outputs: &mut Vec<Output>) {
         loop {
             if std::mem::take(&mut self.about_changed) && !self.has_left {
@@ -92,7 +92,8 @@ impl Node {
         match output {
             member::Output::Ask(question, request) => match &mut self.member {
                 Some(member) if self.has_left => member.leave_unanswered(question),
-                // Not bounded by trust: what is asked outlives the session, and trust counts from the question.
+                // Not bounded by trust: the answer is of use beyond this session, and trust counts from when it was
+                // asked for.
                 _ => {
                     let within = self.config.request_timeout;
                     self.send(Route::Cluster(question), request, within, outputs);
@@ -101,7 +102,7 @@ impl Node {
             member::Output::Watch(holder) => {
                 let incarnation = holder.incarnation;
                 self.watched.insert(incarnation);
-                // An election may have watched it to its end already.
+                // An election may have seen it end already.
                 match self.observer.end_of(incarnation) {
                     Some(end) => self.tell_member(Heard::SessionEnded(incarnation, end)),
                     None => self.step_observer(now, observer::Input::Watch(holder), outputs),
@@ -129,7 +130,7 @@ impl Node {
         }
     }
 
-    /// The session has left, and with it whatever it has asked.
+    /// Ends the member's session, and with it all that it has asked.
     pub(super) fn rest(&mut self) {
         let Some(member) = &mut self.member else {
             return;
@@ -143,12 +144,12 @@ impl Node {
     }
 }
 
-/// Whether the leader of this election hands out the work.
+/// Whether the leader of this election hands out the work of the cluster.
 pub(super) fn is_clusters(election: &ElectionName) -> bool {
     election.as_str() == ElectionName::CLUSTER
 }
 
-/// Another than that of the session, whose jitter is drawn from the same.
+/// A seed that differs from the session's, so that their jitter differs too.
 pub(super) fn assigner_seed(seed: u64) -> u64 {
     seed.rotate_left(32)
 }

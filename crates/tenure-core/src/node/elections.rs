@@ -11,7 +11,7 @@ use crate::{ElectionName, Moment, Now};
 #[derive(Debug, Clone, Default, Hash)]
 pub(super) struct Elections {
     machines: BTreeMap<ElectionName, Election>,
-    /// When each wants to wake, which only a step of its own can change.
+    /// When each wants to wake, which only its own steps can change.
     agenda: BTreeSet<(Moment, ElectionName)>,
     /// How many have work that has not ended, and how many have something to give back: a process that leaves a
     /// thousand elections asks after every step.
@@ -57,7 +57,7 @@ impl Elections {
         first.map_or(Moment::NEVER, |(at, _)| *at)
     }
 
-    /// Those that want to wake now, in the order of their names.
+    /// The elections that want to wake now, in the order of their names.
     pub(super) fn due(&self, now: Moment) -> BTreeSet<ElectionName> {
         let due = self.agenda.iter().take_while(|(at, _)| *at <= now);
         due.map(|(_, name)| name.clone()).collect()

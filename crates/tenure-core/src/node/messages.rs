@@ -1,4 +1,4 @@
-//! What a node is told, and what it asks for and tells.
+//! What goes into a node, and what comes out of it.
 
 use std::time::Duration;
 
@@ -21,18 +21,18 @@ pub enum Input {
     /// random id, for an election that has never been held. Ignored once the node leaves or its session
     /// is over.
     Join {
-        /// Which.
+        /// The election.
         election: ElectionName,
         /// The priority; `None` to observe.
         priority: Option<u8>,
         /// For the first term ever.
         new_lineage: Lineage,
     },
-    /// Give leadership of an election up.
+    /// Give up leadership of an election.
     Resign(ElectionName),
-    /// The same if this is still the term: what an old one wants changes nothing in a newer.
+    /// The same, but only if this is still the term: a request of an old term must not affect a newer one.
     ResignTerm(ElectionName, Term),
-    /// The same, since something is wrong with the work of that term: what, for people.
+    /// The same, because something is wrong with the work of that term: what it is, for people.
     GiveUpTerm(ElectionName, Term, String),
     /// Give leadership of an election to this session.
     Transfer(ElectionName, Holder),
@@ -42,8 +42,8 @@ pub enum Input {
     Hint(ElectionName),
     /// Anything may have changed.
     HintAll,
-    /// The process says something new of itself. Where it stands and what it does in the cluster, the node
-    /// knows better.
+    /// The process says something new about itself. Its candidacies and its part in the cluster are not taken from
+    /// this: the node knows them better.
     About(About),
     /// Whether heartbeats are to be as rare as is safe.
     Spare(bool),
@@ -51,11 +51,11 @@ pub enum Input {
     TakePart(Box<Membership>),
     /// Something has happened to the part that it takes.
     Cluster(member::Input),
-    /// Give everything back and go.
+    /// Give everything back and leave.
     Leave,
 }
 
-/// What the driver is to do.
+/// What the driver has to do.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Ask the store, and give the answer back with the ticket.
@@ -76,12 +76,12 @@ pub enum Output {
 pub enum Request {
     /// Read a session.
     ReadSession {
-        /// Whose.
+        /// The session.
         holder: Holder,
         /// Only if it is no longer at this version.
         known: Option<Version>,
     },
-    /// Write a session: the own one, or one that is evicted.
+    /// Write a session: this one, or one that is evicted.
     WriteSession {
         /// What to write.
         record: Box<Record>,
@@ -90,14 +90,14 @@ pub enum Request {
     },
     /// Read a lease.
     ReadLease {
-        /// Of which election.
+        /// The election.
         election: ElectionName,
         /// Only if it is no longer at this version.
         known: Option<Version>,
     },
     /// Write a lease.
     WriteLease {
-        /// Of which election.
+        /// The election.
         election: ElectionName,
         /// What to write.
         lease: Box<Lease>,
@@ -106,19 +106,19 @@ pub enum Request {
     },
     /// Read a fence.
     ReadFence {
-        /// Of which election.
+        /// The election.
         election: ElectionName,
     },
     /// Write a fence.
     WriteFence {
-        /// Of which election.
+        /// The election.
         election: ElectionName,
         /// What to write.
         fence: Fence,
         /// What must be there.
         expect: Expect,
     },
-    /// Look at the assignments, for what is to run here.
+    /// Look at the assignments, for what has to run here.
     Look {
         /// Only if they are no longer at this version.
         known: Option<Version>,
@@ -142,16 +142,16 @@ pub enum Request {
     },
     /// List all sessions.
     ListSessions,
-    /// Delete the session of a process that is long dead. Not conditional: an incarnation is never used twice, so
-    /// nobody writes there again.
+    /// Delete the session of a process that is long dead. Not conditional: an incarnation is never used twice, so it is
+    /// never written again.
     DeleteSession {
-        /// Whose.
+        /// The session.
         holder: Holder,
     },
 }
 
 impl Request {
-    /// Whether the store changes by it, perhaps long after its answer counts as lost.
+    /// Whether it may change the store, perhaps long after its answer counts as lost.
     #[must_use]
     pub fn is_write(&self) -> bool {
         match self {
@@ -170,7 +170,7 @@ impl Request {
         }
     }
 
-    /// The answer of a store that gives none: `written` to a write.
+    /// The answer to use if the store gives none; for a write it is `written`.
     #[must_use]
     pub fn unanswered(&self, written: Written) -> Answer {
         match self {
@@ -215,7 +215,7 @@ pub enum Answer {
 /// What the driver of the node should know.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The session stands and is trusted until then.
+    /// The session is in the store and trusted until then.
     Trusted {
         /// The end of trust.
         until: Moment,
@@ -229,37 +229,37 @@ pub enum Event {
     Left,
     /// Another session was found to have ended.
     SessionEnded {
-        /// Whose.
+        /// The session.
         incarnation: Incarnation,
         /// How.
         end: observer::End,
     },
-    /// Someone leads an election, or nobody does.
+    /// Who leads an election, if anybody does.
     Leader {
-        /// Which.
+        /// The election.
         election: ElectionName,
         /// Who.
         leader: Option<Leader>,
     },
     /// This process leads: start the work.
     Elected {
-        /// Which election.
+        /// The election.
         election: ElectionName,
         /// The fencing token.
         term: Term,
-        /// The row of terms that it belongs to.
+        /// The lineage that it belongs to.
         lineage: Lineage,
     },
-    /// Tell the work of this term to stop, and say when it has ended.
+    /// Tell the work of this term to stop, and report when it has ended.
     Stop {
-        /// Which election.
+        /// The election.
         election: ElectionName,
         /// The term.
         term: Term,
     },
-    /// The term is over: abort what still works, and say when it has ended.
+    /// The term is over: abort what still works, and report when it has ended.
     Ended {
-        /// Which election.
+        /// The election.
         election: ElectionName,
         /// The term.
         term: Term,
@@ -268,9 +268,9 @@ pub enum Event {
     },
     /// Something that should not happen.
     Anomaly {
-        /// In which election.
+        /// The election.
         election: ElectionName,
-        /// What.
+        /// What happened.
         anomaly: Anomaly,
     },
     /// What this process does and knows in the cluster.

@@ -11,7 +11,7 @@ use crate::{DaemonId, Expect, NodeId, Nonce, Version, Wall, Written};
 
 const QUEUE: &str = "tenure.queue";
 
-/// A place of the store.
+/// One object of the store.
 #[derive(Debug)]
 struct Place<T>(Option<(T, u64)>);
 
@@ -75,7 +75,7 @@ struct World {
 }
 
 impl World {
-    /// A broker: it stands in both elections, and has no daemons.
+    /// A broker: it is a candidate in both elections, and has no daemons.
     fn broker(&mut self, name: &'static str) {
         let config = Config::default();
         let number = self.nodes.len() as u64 + 1;
@@ -307,7 +307,7 @@ fn a_node_that_rings_is_seen_at_once_and_one_that_does_not_in_time() {
     }
 }
 
-/// Also if it was asked for while nobody looked.
+/// Also if that was asked for while nobody looked.
 #[test]
 fn nothing_is_started_on_a_node_that_is_kept_free() {
     let mut world = at_rest();

@@ -1,31 +1,30 @@
-//! The times that the protocol is made of, and which of them fit together.
+//! The times of the protocol, and which of them fit together.
 
 use std::time::Duration;
 
-/// The times of a session. Every node of a namespace may have its own: the record's ttl rules its
-/// observers.
+/// The times of a session. Every node of a namespace may have its own: observers go by the ttl in the record.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How long a session stands without a heartbeat before others may evict it: the time until a dead
-    /// leader is replaced. Shorter means faster takeover and more writes. Default 10 s.
+    /// How long a session may go without a heartbeat before others may evict it: the time until a dead leader is
+    /// replaced. Shorter means faster takeover and more writes. Default 10 s.
     pub ttl: Duration,
     /// How often the session is renewed, and how often leases are looked at. A third of the ttl or
     /// less, so that one failed heartbeat costs nothing. Default 3 s.
     pub heartbeat: Duration,
-    /// How much earlier than the ttl a process stops to trust itself. Covers the difference of clock
-    /// rates between hosts and the time it takes to notice. Default 1 s.
+    /// How much earlier than the ttl a process stops trusting itself. Covers the difference of clock rates between
+    /// hosts and the time it takes to notice. Default 1 s.
     pub margin: Duration,
     /// How long before trust ends the work is told to stop if no heartbeat got through. Default 2 s.
     pub grace: Duration,
-    /// How long work may take to stop when leadership is given up; the term goes on meanwhile. Then it
-    /// is over, and the work is aborted. Long enough for what is under way to be finished. Default 30 s.
+    /// How long work may take to stop when a leader gives up leadership; the term goes on meanwhile. After that the
+    /// term is over, and the work is aborted. Long enough for what is under way to be finished. Default 30 s.
     pub stop_within: Duration,
     /// How long one request to the store may take before its answer counts as lost. Default 2 s.
     pub request_timeout: Duration,
-    /// How long a node that gave leadership up leaves it to others. Default 5 s.
+    /// How long a node that gave up leadership leaves it to others. Default 5 s.
     pub stand_back: Duration,
-    /// Ignore the age that a store reports, also where the store URL asks for one by the clock of a server.
-    /// A freshly started observer then waits a whole ttl, whatever it finds. Default false.
+    /// Ignore the age that a store reports, even if the store URL asks for one by the clock of a server. A freshly
+    /// started observer then waits a whole ttl, whatever it finds. Default false.
     pub strict_age: bool,
     /// Shorten each wait by up to a fifth, so that nodes that were started together do not ask together.
     /// Without it, every wait is as long as it can be: for a model checker, which tries each order anyway and has
@@ -33,7 +32,7 @@ pub struct Config {
     pub jitter: bool,
 }
 
-/// All that is unsafe in a configuration, with the arithmetic.
+/// Everything that is unsafe in a configuration, with the arithmetic.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("these times are not safe together: {}", violations.join("; "))]
 pub struct ConfigError {
@@ -45,7 +44,7 @@ pub struct ConfigError {
 /// differ by less than 0.02 %, a host that slews its clock by up to 0.05 %.
 const CLOCK_RATE_DIFFERENCE: u32 = 100;
 
-/// Where nothing waits for news, one look in so many heartbeats is enough.
+/// While nothing waits for news, one look in this many heartbeats is enough.
 const REST_HEARTBEATS: u32 = 10;
 
 /// The longest wait before a failed request is tried again.
@@ -72,9 +71,9 @@ impl Config {
         }
     }
 
-    /// Times for a ttl that ask for as few requests as are safe: heartbeat 1/2 of the ttl, margin 1/10, grace, request timeout and
-    /// stand back 1/10 but no more than 10 s. A heartbeat that fails is tried again at once, as ever, so three fit into a
-    /// ttl.
+    /// Times for a ttl that ask for as few requests as are safe: heartbeat 1/2 of the ttl, margin 1/10, grace, request
+    /// timeout and stand back 1/10 but no more than 10 s. As always, a heartbeat that fails is tried again at once, so
+    /// three fit into a ttl.
     #[must_use]
     pub fn economical(ttl: Duration) -> Self {
         let short = (ttl / 10).min(Duration::from_secs(10));
@@ -87,14 +86,15 @@ impl Config {
         }
     }
 
-    /// The longest pause between two heartbeats that still lets one of them be slow: for a store that is to be asked less.
+    /// The longest pause between two heartbeats that still lets one of them be slow: for a store that should get fewer
+    /// requests.
     #[must_use]
     pub fn heartbeat_max(&self) -> Duration {
         let spent = self.request_timeout + self.grace + self.margin;
         self.ttl.saturating_sub(spent).max(self.heartbeat)
     }
 
-    /// How many heartbeats a day has at most when they are as rare as that.
+    /// How many heartbeats a day has at most if they are as rare as possible.
     #[must_use]
     pub fn heartbeats_per_day(&self) -> u32 {
         // Waits are shortened by up to a fifth.
@@ -125,7 +125,7 @@ impl Config {
             ("grace", grace),
             ("request_timeout", request_timeout),
         ] {
-            // The times that follow from a ttl of zero are nobody's mistake.
+            // If the ttl is zero, so are the times that follow from it; only the ttl is reported.
             if value.is_zero() && !ttl.is_zero() {
                 violations.push(format!("{name} must not be zero"));
             }
@@ -156,8 +156,8 @@ impl Config {
         self.ttl.saturating_sub(self.margin)
     }
 
-    /// How much longer a candidate of the lowest priority waits: less than it takes from one look to the
-    /// next, so that it comes before a candidate that waits.
+    /// How much longer a candidate of the lowest priority waits: less than it takes from one look to the next, so that
+    /// it still acts before a candidate that waits.
     #[must_use]
     pub(crate) fn hesitation(&self) -> Duration {
         self.heartbeat / 3
@@ -170,21 +170,22 @@ impl Config {
         self.heartbeat * 3 / 4
     }
 
-    /// How often it looks from then on. Whatever a version's first sight is late, its eviction is too, so
-    /// this is a twentieth of the ttl by default.
+    /// How often it looks from then on. If a version is first seen late, its eviction is late by as much, so this is a
+    /// twentieth of the ttl by default.
     #[must_use]
     pub(crate) fn close_look(&self) -> Duration {
         self.heartbeat / 6
     }
 
-    /// How often to look at what nothing waits for: a bound for how late a change is seen whose hint was lost.
+    /// How often to look at something that nothing waits for. If the hint of a change is lost, this bounds how late the
+    /// change is seen.
     #[must_use]
     pub(crate) fn rest(&self) -> Duration {
         self.heartbeat * REST_HEARTBEATS
     }
 
-    /// How soon a failed request is tried again: never so late that somebody waits for minutes only because
-    /// the ttl is long.
+    /// How soon a failed request is tried again: never so late that callers wait for minutes only because the ttl is
+    /// long.
     #[must_use]
     pub(crate) fn retry(&self) -> Duration {
         (self.heartbeat / 8).min(RETRY_MAX)

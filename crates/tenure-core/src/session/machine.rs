@@ -7,7 +7,7 @@ use super::{Config, Holder};
 use crate::random::Random;
 use crate::{Expect, Moment, Nonce, Now, Read, Version, Written};
 
-/// The machine. One request is in flight at most; the driver answers each with one input.
+/// The machine. At most one request is in flight; the driver answers each with one input.
 #[derive(Debug, Clone, Hash)]
 pub struct Session {
     config: Config,
@@ -17,22 +17,22 @@ pub struct Session {
     phase: Phase,
     /// The version of the write that was last known to be applied.
     confirmed: Option<Version>,
-    /// Writes that may have been applied or may yet be. All expect the confirmed version, so at most one
-    /// of them can be.
+    /// Writes that may have been applied or may still be. All expect the confirmed version, so at most one of them can
+    /// be.
     unsettled: Vec<Attempt>,
     in_flight: Option<Flight>,
-    /// A conflict or a lost answer is to be settled before anything else is written.
+    /// A conflict or a lost answer must be settled before anything else is written.
     must_read: bool,
-    /// What the process says of itself has changed since the last write was started.
+    /// What the process says about itself has changed since the last write was started.
     about_changed: bool,
-    /// What the process says of itself is known to be stored.
+    /// What the process says about itself is known to be stored.
     about_is_stored: bool,
     /// Heartbeats are as rare as is safe.
     is_sparing: bool,
     /// When the next request is due.
     due: Moment,
     trusted_until: Moment,
-    /// The store is known to say that it is gone.
+    /// The store is known to say that the session is gone.
     has_said_gone: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct Session {
 enum Phase {
     Joining,
     Alive,
-    /// Over for the process, perhaps not in the store: it can still be told that nobody is there.
+    /// Over for the process, perhaps not in the store: it can still be told that the session is gone.
     Over {
         can_leave: bool,
     },
@@ -73,20 +73,20 @@ pub enum Input {
     Written(Written),
     /// The answer to [`Output::Read`].
     Read(Read<Record>),
-    /// The process says something new of itself.
+    /// The process says something new about itself.
     About(About),
-    /// Whether heartbeats are to be as rare as is safe, since the store is not to be asked more.
+    /// Whether heartbeats are to be as rare as is safe, because the store should get no more requests.
     Spare(bool),
     /// Something that this process holds, or may hold, could not be read for a whole ttl: it can neither use it nor
-    /// give it back, and with a session that stands nobody else can take it.
+    /// give it back, and while its session lives nobody else can take it.
     Blind,
-    /// All work has ended and the process wants to go.
+    /// All work has ended and the process wants to leave.
     Leave,
-    /// The session is over and some of its work does not end: go without saying so.
+    /// The session is over and some of its work does not end: leave without saying so.
     Abandon,
 }
 
-/// What the driver is to do.
+/// What the driver has to do.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Write the session.
@@ -103,7 +103,7 @@ pub enum Output {
         /// When the store counts as silent.
         within: Duration,
     },
-    /// The session stands in the store and is trusted until then.
+    /// The session is in the store and is trusted until then.
     Trusted {
         /// The end of trust.
         until: Moment,
@@ -129,16 +129,16 @@ pub enum Reason {
     },
     /// Someone deleted the session object.
     Deleted,
-    /// Someone else wrote the session object: by hand, or a copy of this process.
+    /// Someone else wrote the session object: manually, or as a copy of this process.
     Overwritten,
-    /// The store takes what this process writes, and gives it nothing to read.
+    /// The store accepts what this process writes, but does not let it read.
     CannotRead,
 }
 
 impl Reason {
-    /// Whether a lease may still be given back. Not where a copy of this process may go on under the same session, and
-    /// lead: where this one was outrun, or has not heard from its session for so long. A part that is told that the session has
-    /// ended takes the lease all the same.
+    /// Whether a lease may still be given back. It may not if a copy of this process may go on with the same session,
+    /// and lead: if another write has replaced the session, or trust has run out. Others take the lease anyway once
+    /// they see that the session has ended.
     #[must_use]
     pub fn gives_back(&self) -> bool {
         match self {
@@ -163,7 +163,7 @@ impl std::fmt::Display for Reason {
 }
 
 impl Attempt {
-    /// Whether it is what was read: not a write of a copy of this process, which has counted as far.
+    /// Whether this attempt is what was read, and not the write of a copy of this process with the same counter.
     fn is(&self, record: &Record) -> bool {
         self.counter == record.counter && self.nonce == record.nonce
     }
@@ -184,8 +184,8 @@ impl Farewell {
         self.record.holder()
     }
 
-    /// What to write in the place of what was found there. Nothing if that is no write of this very process: a copy of it
-    /// may live on, and lead.
+    /// What to write over what was found. `None` if that was not written by this very process: a copy of it may live
+    /// on, and lead.
     #[must_use]
     pub fn after(&self, found: &Record, version: &Version, nonce: Nonce) -> Option<Record> {
         let is_confirmed = self.confirmed.as_ref() == Some(version);
@@ -200,7 +200,7 @@ impl Farewell {
 }
 
 impl Session {
-    /// A session that has not joined yet; the first [`Input::Wake`] starts it.
+    /// Makes a session that has not joined yet; the first [`Input::Wake`] starts it.
     #[must_use]
     pub fn new(config: Config, holder: &Holder, about: About, now: Now, seed: u64) -> Self {
         let record = Record {
@@ -231,13 +231,13 @@ impl Session {
         }
     }
 
-    /// Whether the process may act on what it holds. Checked at use, not by a timer alone.
+    /// Whether the process may act on what it holds. Check it at every use, not only by a timer.
     #[must_use]
     pub fn is_trusted(&self, now: Moment) -> bool {
         self.phase == Phase::Alive && now < self.trusted_until
     }
 
-    /// Whether what the process says of itself is known to be stored, all of it.
+    /// Whether everything that the process says about itself is known to be stored.
     #[must_use]
     pub(crate) fn about_is_stored(&self) -> bool {
         self.about_is_stored
@@ -249,8 +249,8 @@ impl Session {
         &self.record
     }
 
-    /// How this session says, or said, that it is gone: all its work has ended. Its successor may say so again, if
-    /// nobody knows whether that was heard. None if somebody else has written in its name.
+    /// How this session says, or said, that it is gone: all its work has ended. Its successor may say so again, if it
+    /// is not known whether that was stored. `None` if another process has written in its name.
     #[must_use]
     pub fn farewell(&self) -> Option<Farewell> {
         let is_lost = matches!(self.phase, Phase::Over { can_leave: false });
@@ -289,7 +289,7 @@ impl Session {
         }
     }
 
-    /// Takes an input and says what to do about it.
+    /// Takes an input and returns what to do.
     #[must_use]
     pub fn step(&mut self, at: Now, input: Input) -> Vec<Output> {
         let mut outputs = Vec::new();
@@ -299,7 +299,7 @@ impl Session {
             Input::Written(written) => self.on_written(now, written, &mut outputs),
             Input::Read(read) => self.on_read(now, read, &mut outputs),
             Input::About(about) => self.on_about(now, about),
-            // The next pause is another; the one under way was promised by the last.
+            // This counts from the next pause. The current one began with the last heartbeat and stays as it is.
             Input::Spare(is_sparing) => self.is_sparing = is_sparing,
             Input::Blind => self.on_blind(now, &mut outputs),
             Input::Leave => self.on_leave(now, &mut outputs),
@@ -315,13 +315,14 @@ impl Session {
             *self.record.about = about;
             self.about_is_stored = false;
             self.about_changed = true;
-            // Others wait for what has changed; the next heartbeat would be late.
+            // Others may wait for what has changed, and the next heartbeat would be late.
             self.due = self.due.min(now);
         }
     }
 
     fn on_blind(&mut self, now: Moment, outputs: &mut Vec<Output>) {
-        // A process that leaves always says so, and without trust the session is over for that.
+        // Otherwise there is nothing to do: a process that leaves always says so, and without trust the session is over
+        // anyway.
         if self.is_trusted(now) {
             self.over(Reason::CannotRead, outputs);
         }
@@ -359,6 +360,8 @@ impl Session {
                     .retain(|other| other.counter != attempt.counter);
                 self.due = now + self.random.jitter(self.config.retry());
             }
+            // Either may mean that a write of our own was applied. Only reading back tells, so nothing is written
+            // before.
             Written::Conflict => {
                 self.must_read = true;
                 self.due = now;
@@ -382,13 +385,14 @@ impl Session {
             Read::Found {
                 record, version, ..
             } if record.incarnation == self.record.incarnation => {
-                // Unless something landed, the heartbeat is still to be made.
+                // Unless a write has arrived, the heartbeat must still be made.
                 self.due = now;
                 self.on_own_record(&record, version, outputs);
             }
+            // No write was ever confirmed, so the object need not have been deleted: try to create it.
             Read::Missing if self.confirmed.is_none() => self.due = now,
             Read::Missing => self.over(Reason::Deleted, outputs),
-            // A read for settling is never conditional, so unchanged is as foreign as anything else.
+            // A read for settling is never conditional, so `Unchanged` is as wrong as anything else.
             Read::Found { .. } | Read::Unreadable { .. } | Read::Unchanged { .. } => {
                 self.over(Reason::Overwritten, outputs);
             }
@@ -396,7 +400,7 @@ impl Session {
         self.must_read = false;
     }
 
-    /// What was read back is a record of this very incarnation.
+    /// Takes a record of this very incarnation that was read back.
     fn on_own_record(&mut self, record: &Record, version: Version, outputs: &mut Vec<Output>) {
         let is_confirmed = self
             .confirmed
@@ -410,18 +414,18 @@ impl Session {
         match (&record.state, landed) {
             (State::Evicted { by }, _) => self.over(Reason::Evicted { by: by.clone() }, outputs),
             (_, Some(attempt)) => self.confirm(attempt, version, outputs),
-            // Nothing has landed yet, though it still may.
+            // No write has arrived yet, though one still may.
             (State::Alive, None) if is_confirmed => {}
             (State::Alive | State::Gone, None) => self.over(Reason::Overwritten, outputs),
         }
     }
 
-    /// A write is known to have been applied. Whatever else was under way expected an older version and
-    /// can no longer be.
+    /// A write is known to have been applied. Whatever else was under way expected an older version and can no longer
+    /// be applied.
     fn confirm(&mut self, attempt: Attempt, version: Version, outputs: &mut Vec<Output>) {
         self.confirmed = Some(version);
         self.unsettled.clear();
-        // An earlier attempt may have landed, and said something else.
+        // The write that arrived may be an earlier attempt, which said something else.
         self.about_is_stored |= attempt.counter == self.record.counter && !self.about_changed;
         match self.phase {
             Phase::Joining | Phase::Alive => {
@@ -443,7 +447,7 @@ impl Session {
                     until: self.trusted_until,
                 });
             }
-            // What landed may be a heartbeat from before leaving.
+            // The write that arrived may be a heartbeat from before leaving.
             Phase::Leaving { .. } if attempt.says_gone => {
                 self.has_said_gone = true;
                 self.end(outputs);
@@ -452,7 +456,7 @@ impl Session {
         }
     }
 
-    /// What time alone brings about.
+    /// Does what is due.
     fn on_time(&mut self, at: Now, outputs: &mut Vec<Output>) {
         let now = at.moment;
         match self.phase {
@@ -474,7 +478,7 @@ impl Session {
             return;
         }
         self.about_changed = false;
-        // Never the same bytes twice, applied or not: a read back must tell which attempt has landed.
+        // Never the same bytes twice, applied or not: reading back must show which attempt was applied.
         self.record.counter += 1;
         self.record.nonce = at.nonce;
         let attempt = Attempt {
@@ -511,7 +515,7 @@ impl Session {
     fn over(&mut self, reason: Reason, outputs: &mut Vec<Output>) {
         match self.phase {
             Phase::Joining | Phase::Alive => {
-                // Only these may still stand in the store under our name.
+                // Only after these can our session still be in the store.
                 let can_leave = matches!(reason, Reason::Expired | Reason::CannotRead);
                 self.phase = Phase::Over { can_leave };
                 self.trusted_until = Moment::default();

@@ -1,4 +1,4 @@
-//! What a process sees of other sessions: which still stand, and which may be evicted.
+//! What a process sees of other sessions: which are alive, and which may be evicted.
 //!
 //! An observation belongs to the observer and survives between looks: it starts when a version is seen
 //! first and ends when another is. It does not start over because someone looks again.
@@ -17,7 +17,7 @@ pub struct Observer {
     config: Config,
     me: NodeId,
     random: Random,
-    /// Nothing waits for the end of those that are not watched closely.
+    /// Nobody waits for the end of sessions that are not watched closely.
     is_calm: bool,
     watched: BTreeMap<Incarnation, Watched>,
 }
@@ -25,21 +25,21 @@ pub struct Observer {
 #[derive(Debug, Clone, Hash)]
 struct Watched {
     holder: Holder,
-    /// Somebody waits to take over what it holds.
+    /// A candidate waits to take over what it holds.
     is_close: bool,
     seen: Seen,
     in_flight: Option<Flight>,
     /// When to look next.
     due: Moment,
-    /// When to try to evict at the earliest; never, until another look, after an attempt whose end is
-    /// not known or that found another version.
+    /// When to try to evict at the earliest; never, until another look, after an attempt whose outcome is not known or
+    /// that found another version.
     evict_from: Moment,
 }
 
 #[derive(Debug, Clone, Hash)]
 enum Seen {
     Nothing,
-    /// This version has stood since then at least.
+    /// This version has been unchanged at least since then.
     Standing {
         version: Version,
         record: Option<Box<Record>>,
@@ -47,11 +47,11 @@ enum Seen {
         /// Whether the store said how old it is, so that it does not matter when it was first seen.
         is_aged: bool,
     },
-    /// There was no object since then: unknown, not dead.
+    /// There has been no object since then: unknown, not dead.
     Missing {
         since: Moment,
     },
-    /// Whatever the session held is free.
+    /// It has ended. Whatever it held is free.
     Ended(End),
 }
 
@@ -64,7 +64,7 @@ enum Flight {
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
-    /// It left by itself.
+    /// It left on its own.
     Gone,
     /// It had lost its session, and said so when it could.
     Lost,
@@ -81,13 +81,13 @@ pub enum Input {
     Wake,
     /// Watch this session until [`Input::Forget`].
     Watch(Holder),
-    /// The same, closely: somebody waits to take over what it holds.
+    /// The same, closely: a candidate waits to take over what it holds.
     WatchClosely(Holder),
-    /// Nobody waits for that any more.
+    /// Watch it less closely again: nobody waits to take over.
     Loosen(Incarnation),
-    /// Whether nothing waits for the end of those that are not watched closely.
+    /// Whether nobody waits for the end of sessions that are not watched closely.
     Calm(bool),
-    /// Watch it no longer.
+    /// Stop watching this session.
     Forget(Incarnation),
     /// Any session may have changed.
     Hint,
@@ -99,19 +99,19 @@ pub enum Input {
     Evicted(Incarnation, Written),
 }
 
-/// What the driver is to do.
+/// What the driver has to do.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Read a session, only if it is no longer at the known version.
     Read {
-        /// Whose.
+        /// The session.
         holder: Holder,
         /// The version that is known.
         known: Option<Version>,
     },
-    /// Replace a session that has not moved for its whole ttl.
+    /// Replace a session that has not changed for its whole ttl.
     Evict {
-        /// Whose.
+        /// The session.
         holder: Holder,
         /// What to write.
         record: Box<Record>,
@@ -120,12 +120,12 @@ pub enum Output {
     },
     /// There is no such object, at this look. What the session held may not be taken yet.
     Missing {
-        /// Whose.
+        /// The session.
         incarnation: Incarnation,
     },
     /// What this session held may be taken.
     Ended {
-        /// Whose.
+        /// The session.
         incarnation: Incarnation,
         /// How it ended.
         end: End,
@@ -133,7 +133,7 @@ pub enum Output {
 }
 
 impl Observer {
-    /// An observer that watches nobody yet.
+    /// Makes an observer that watches no sessions yet.
     #[must_use]
     pub fn new(config: Config, me: NodeId, seed: u64) -> Self {
         Self {
@@ -171,7 +171,7 @@ impl Observer {
         idle.map(Watched::wake_at).min().unwrap_or(Moment::NEVER)
     }
 
-    /// Takes an input and says what to do about it.
+    /// Takes an input and returns what to do.
     #[must_use]
     pub fn step(&mut self, now: Moment, input: Input) -> Vec<Output> {
         let mut outputs = Vec::new();
@@ -268,8 +268,8 @@ impl Watched {
         }
     }
 
-    /// The record's ttl rules, not the observer's; where it cannot be read, what its holder wrote into
-    /// the lease.
+    /// The record's ttl counts, not the observer's. If the record cannot be read, it is the ttl that its holder wrote
+    /// into the lease.
     fn ttl(&self, record: Option<&Record>) -> Duration {
         record.map_or(self.holder.ttl, |record| record.ttl)
     }
@@ -322,7 +322,7 @@ impl Watched {
         }
     }
 
-    /// The session was read and is there.
+    /// Takes a session that was read and is there.
     fn stands(
         &mut self,
         now: Moment,
@@ -346,8 +346,8 @@ impl Watched {
         }
     }
 
-    /// The known version still stands. Age can only prove that it has stood longer than this observer has
-    /// watched it; a store whose clock was set back says less, and is not believed over our own clock.
+    /// Notes that the known version is unchanged. An age can only prove that it is older than this observer has watched
+    /// it. If a store reports less, since its clock was set back, our own clock counts.
     fn stood(&mut self, now: Moment, age: Option<Duration>) {
         if let (Seen::Standing { since, .. }, Some(age)) = (&mut self.seen, age) {
             *since = (*since).min(now - age);
@@ -363,7 +363,7 @@ impl Watched {
     ) {
         match written {
             Written::Done(_) => self.ended(End::Evicted, outputs),
-            // Someone was faster, a heartbeat or another observer: look.
+            // A heartbeat or another observer was faster: look.
             Written::Conflict => {
                 self.evict_from = Moment::NEVER;
                 self.due = now;
@@ -403,6 +403,7 @@ impl Watched {
             Seen::Standing {
                 version, record, ..
             } => {
+                // Fails if a heartbeat has arrived since: then the session lives.
                 let expect = Expect::Version(version.clone());
                 let record = self.tombstone(record.as_deref(), me);
                 self.in_flight = Some(Flight::Evict);
@@ -429,8 +430,9 @@ impl Watched {
         }
     }
 
-    /// The same where nothing waits for the end of the session: so late that it has moved if it lives, and so early that it
-    /// is not taken for dead. Once it stands for that long it is looked at as often as any.
+    /// The same if nobody waits for the end of the session: so late that a live session has changed by then, and so
+    /// early that the session does not yet count as dead. If it has not changed by then, it is looked at as often as
+    /// any.
     fn calm_pause(&self, now: Moment, config: &Config) -> Duration {
         let Seen::Standing { record, since, .. } = &self.seen else {
             return config.heartbeat;

@@ -28,26 +28,27 @@ pub struct Record {
     /// what older versions wrote.
     #[serde(default, skip_serializing_if = "Nonce::is_none")]
     pub nonce: Nonce,
-    /// How long a version must stand before others may evict the session.
+    /// How long a version must be unchanged before others may evict the session.
     #[serde(rename = "ttl_ms", with = "milliseconds")]
     pub ttl: Duration,
     /// Whether the process is there.
     pub state: State,
     /// When the process joined, for people.
     pub joined_at: Wall,
-    /// What the process says of itself. Boxed: records pass through the machines by value.
+    /// What the process says about itself. Boxed: records pass through the machines by value.
     #[serde(flatten)]
     pub about: Box<About>,
 }
 
-/// What a process says of itself; changed at will, written with the next heartbeat.
+/// What a process says about itself; changed at will, written with the next heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct About {
     /// Where other nodes can reach it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Where a datagram makes it look at its leases: `IP:PORT`, on stores without hints.
+    /// The address for nudges, `IP:PORT`, on stores without hints: a datagram there makes the process look at its
+    /// leases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nudge: Option<String>,
     /// Free labels, for placement.
@@ -60,20 +61,21 @@ pub struct About {
     /// The elections it is a candidate in, with its priority in each.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub stands: BTreeMap<ElectionName, u8>,
-    /// For each election it is a candidate in, what it last saw of the leader's session, if it cannot watch
-    /// it because it only makes calls now and then.
+    /// What it last saw of the leader's session, for each election it is a candidate in. Only if it makes calls now and
+    /// then, and so cannot watch that session.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub seen: BTreeMap<ElectionName, Sighting>,
-    /// Some sessions of others that stood when it joined, if it only makes calls now and then. Boxed: few have it.
+    /// Some sessions of others that were there when it joined, if it only makes calls now and then. Boxed: few have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passed: Option<Box<Glance>>,
     /// What keeps it from doing what it is asked, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// It is gone because its session was over, and not because it left: it was cut off from its store, say. For people.
+    /// It is gone because its session was over, for example because it was cut off from its store, and not because it
+    /// left. For people.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
-    /// The newest [`Rules`] of the queue's log that it can read. Absent in versions that know the first only.
+    /// The newest [`Rules`] of the queue's log that it can read. Absent in versions that know only the first.
     #[serde(skip_serializing_if = "Rules::are_first")]
     pub rules: Rules,
     /// Its part in the cluster. Boxed: most sessions that pass through the machines have none.
@@ -85,9 +87,9 @@ pub struct About {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// As far as is known.
+    /// It is there, as far as is known.
     Alive,
-    /// It left by itself, after all its work had ended.
+    /// It left on its own, after all its work had ended.
     Gone,
     /// An observer saw no heartbeat for a whole ttl.
     Evicted {
@@ -96,7 +98,7 @@ pub enum State {
     },
 }
 
-/// Who holds something: enough to watch its session, also if the session object is missing.
+/// Who holds something: enough to watch its session, even if the session object is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Holder {
     /// The node.

@@ -1,8 +1,8 @@
 //! What a process has seen of another's session, kept for its next call.
 //!
-//! A program that makes one call and ends cannot wait for a whole ttl. So it leaves in its own session which
-//! version of the leader's it saw, and when, on the clock of its host. If a later call on the same host
-//! finds the same version, that version has stood for as long as that clock says.
+//! A program that makes one call and ends cannot wait for a whole ttl. So it notes in its own session which version of
+//! the leader's session it saw, and when, on the clock of its host. If a later call on the same host finds the same
+//! version, that version has been unchanged for as long as that clock says.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ClockId, Incarnation, Moment, Reading, Version, Wall};
 
-/// Stands for the version of a session that is not there. No store has such a version.
+/// The version that stands for a session that is not there. No store has such a version.
 const MISSING: &str = "missing";
 
 /// One version of a session, as it was seen.
@@ -28,7 +28,7 @@ pub struct Sighting {
 }
 
 impl Sighting {
-    /// The session was read, and the answer had come by then.
+    /// Makes a sighting of a session that was read, with the answer there by `at`.
     #[must_use]
     pub fn new(incarnation: Incarnation, version: &Version, at: Reading) -> Self {
         Self {
@@ -39,26 +39,27 @@ impl Sighting {
         }
     }
 
-    /// There was no such session, and the answer had come by then.
+    /// Makes a sighting of a session that was not there, with the answer there by `at`.
     #[must_use]
     pub fn of_missing(incarnation: Incarnation, at: Reading) -> Self {
         Self::new(incarnation, &Version::new(MISSING), at)
     }
 
-    /// For how long this session has been missing at least. One that was deleted is never made again, so that it was
-    /// missing all the while.
+    /// How long this session has been missing, at least. A deleted session is never created again, so it was missing
+    /// all the time.
     #[must_use]
     pub fn missing_for(&self, incarnation: Incarnation, now: Reading) -> Option<Duration> {
         self.age(incarnation, &Version::new(MISSING), now)
     }
 
-    /// The lease was read, reserved for this session or held by it, and the answer had come by then.
+    /// Makes a sighting of a lease that was read, reserved for this session or held by it, with the answer there by
+    /// `at`.
     #[must_use]
     pub fn of_lease(candidate: Incarnation, lease: &Version, at: Reading) -> Self {
         Self::new(candidate, &as_lease(lease), at)
     }
 
-    /// The same as [`Sighting::age`], of a lease that is reserved for this session, or held by it.
+    /// As [`Sighting::age`], for a lease that is reserved for this session, or held by it.
     #[must_use]
     pub fn age_of_lease(
         &self,
@@ -69,8 +70,8 @@ impl Sighting {
         self.age(candidate, &as_lease(lease), now)
     }
 
-    /// For how long this version has stood at least; `None` if it is not the one that was seen, or if it
-    /// was seen by another clock.
+    /// How long this version has been unchanged, at least; `None` if it is not the one that was seen, or if it was seen
+    /// by another clock.
     #[must_use]
     pub fn age(
         &self,
@@ -84,11 +85,11 @@ impl Sighting {
     }
 }
 
-/// What a process saw of others' sessions in passing, for a later removal of the dead on the same host.
+/// What a process saw of others' sessions in passing, so that a later call on the same host can remove dead ones.
 ///
-/// Two hosts can have one clock's name: copies of a virtual machine that was running. Their clocks that cannot be set differ by
-/// the time between their starts. So here the wall clock has to agree that the time has passed. It can only make
-/// a version look younger than it is.
+/// Two hosts can have the same name for their clocks: copies of a running virtual machine. Their clocks that cannot be
+/// set then differ by the time between their starts. So here the wall clock has to agree that the time has passed. It
+/// can only make a version look younger than it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Glance {
     /// The clock that showed the time, in hexadecimal digits.
@@ -102,7 +103,8 @@ pub struct Glance {
 }
 
 impl Glance {
-    /// These versions were listed, and the answer had come by then. Keeps no more than [`Glance::MAX`] of them.
+    /// Makes a glance at versions that were listed, with the answer there by `at`. Keeps no more than [`Glance::MAX`]
+    /// of them.
     pub fn new<'a>(
         sessions: impl Iterator<Item = (Incarnation, &'a str)>,
         at: Reading,
@@ -120,7 +122,7 @@ impl Glance {
     /// How many sessions are noted.
     pub const MAX: usize = 8;
 
-    /// How long ago that was, at least; `None` if another clock was looked at.
+    /// How long ago that was, at least; `None` if that was on another clock.
     #[must_use]
     pub fn age(&self, now: Reading, wall: Wall) -> Option<Duration> {
         let by_host = now.since(reading(&self.clock, self.at_ms)?)?;
@@ -135,7 +137,7 @@ impl Glance {
     }
 }
 
-/// Tells the version of a lease from that of any session: one is never taken for the other.
+/// Tells the version of a lease from that of any session: so that one is never taken for the other.
 fn as_lease(version: &Version) -> Version {
     Version::new(format!("lease {}", version.as_str()))
 }

@@ -143,7 +143,7 @@ fn holder(number: u32) -> Holder {
     }
 }
 
-/// The CPU time of this thread, where the system tells it.
+/// The CPU time of this thread, where the system reports it.
 fn cpu() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let first = text.split(' ').next().and_then(|field| field.parse().ok());

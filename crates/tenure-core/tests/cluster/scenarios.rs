@@ -1,4 +1,4 @@
-//! What a person would try with a few nodes, and what must come of it.
+//! What a person would try with a few nodes, and what must happen then.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn three() -> World {
     world
 }
 
-/// The world holds at every step that shards which were told different numbers are not trusted at one time.
+/// The world checks at every step that shards which were told different numbers are not trusted at one time.
 #[test]
 fn another_number_of_shards_ends_all_of_the_former_first() {
     let mut world = three();
@@ -40,7 +40,7 @@ fn another_number_of_shards_ends_all_of_the_former_first() {
     assert_eq!(world.nodes[fourth].told.len(), 3);
     assert!(world.nodes[fourth].told.values().all(|&count| count == 12));
 
-    // The last node that offers twelve goes: nine rule from then on.
+    // The last node that offers twelve goes: from then on nine are in effect.
     for node in 0..3 {
         world.nodes[node].offers = world.nodes[fourth].offers.clone();
         world.kill(node);
@@ -141,7 +141,7 @@ fn a_dead_nodes_shards_and_only_those_run_elsewhere_after_its_ttl() {
     // The ttl from the last heartbeat, which was up to three seconds before.
     world.run(seconds(6));
     assert_eq!(world.started_since(before), [], "silence moves nothing");
-    // As it was seen, the eviction, one cycle and a start.
+    // Then it is noticed, evicted, and after one cycle and a start its shards run.
     world.run(seconds(9));
     assert_eq!(world.settled(), Ok(vec![6, 0, 6]));
     let started: BTreeSet<&Shard> = started(&world, before);
@@ -311,7 +311,7 @@ fn a_drained_node_is_emptied_no_faster_than_the_budget_allows() {
 fn a_shard_that_hangs_blocks_nobody_else() {
     let mut world = three();
     let before = world.now;
-    // Whatever starts now never gets anywhere, and does not drain either.
+    // Whatever starts now never runs, and does not drain either.
     world.faults = Faults {
         hanging_daemons: 100,
         ..Faults::default()
@@ -346,7 +346,7 @@ fn lost_assignments_are_made_anew_and_nothing_moves() {
     assert_eq!(world.settled(), Ok(vec![3, 3, 3, 3]));
 }
 
-/// Nothing was lost, so nobody waits for nodes that might run by it.
+/// Nothing was lost, so there is no wait for nodes that might still run shards.
 #[test]
 fn a_leader_that_died_before_its_first_assignments_costs_no_wait() {
     let mut world = World::new(7, 3, &twelve());
@@ -361,7 +361,7 @@ fn a_leader_that_died_before_its_first_assignments_costs_no_wait() {
     assert_eq!(world.settled().map(|loads| loads.iter().sum()), Ok(12));
 }
 
-/// Another leader takes over a moment after assignments were lost and made anew, in good order.
+/// Another leader takes over, in an orderly way, a moment after assignments were lost and made again.
 #[test]
 fn who_leads_after_a_loss_waits_as_well() {
     let mut world = three();

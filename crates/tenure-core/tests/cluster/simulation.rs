@@ -9,8 +9,8 @@ use crate::world::{Faults, World};
 
 const NODES: usize = 5;
 
-/// How long after the last fault everything runs: a session's ttl, what its node was given by others
-/// before, then a revoke that nobody answers, and the longest that a node is passed over, twice.
+/// How long after the last fault everything runs: a session's ttl, what its node was given by others before, then a
+/// revoke that is not answered, and the longest that a node is passed over, twice.
 const REST: Duration = Duration::from_secs(150);
 
 fn seconds(seconds: u64) -> Duration {
@@ -72,7 +72,7 @@ pub(crate) fn run(seed: u64) -> u64 {
     world.digest
 }
 
-/// Some lead, then the election is started over at term 1, in another row of terms, and then a node dies: its shards run
+/// Some lead, then the election is started over at term 1, in another lineage, and then a node dies: its shards run
 /// elsewhere.
 pub(crate) fn start_over(seed: u64) -> Result<(), String> {
     let mut world = World::new(seed, 3, &[("a", Definition::shards(12))]);
@@ -88,8 +88,8 @@ pub(crate) fn start_over(seed: u64) -> Result<(), String> {
     world.settled().map(drop)
 }
 
-/// Assignments are deleted when a process has just read that it is to run a shard, and is stopped before it can say so; those
-/// who led die or give way a moment later. Panics if two nodes trust themselves with one shard.
+/// Assignments are deleted when a process has just read that it is to run a shard, and is stopped before it can report
+/// that; the leaders before die or resign a moment later. Panics if two nodes trust themselves with one shard.
 pub(crate) fn lose(seed: u64) {
     let mut world = World::new(seed, 4, &[("a", Definition::shards(8))]);
     world.faults = Faults {

@@ -1,8 +1,8 @@
 //! Text traces: what is put into an agent or an assigner, and under it, indented, what comes out.
 //!
-//! Every file in `traces/` is one story of one machine, named in its first line. A line that starts in
-//! the first column is an input, with its time in seconds in front; `#` begins a comment. Everything
-//! indented is output: it is compared, and written anew by
+//! Every file in `traces/` is one story of one machine, named in its first line. A line that starts in the first column
+//! is an input, with its time in seconds in front; `#` begins a comment. Everything indented is output: it is compared,
+//! and rewritten by
 //!
 //! ```text
 //! UPDATE_TRACES=1 cargo test -p tenure-core --test cluster traces
@@ -31,9 +31,9 @@ mod words;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A machine that a story is told about.
+/// A machine that a story is about.
 trait Machine {
-    /// Carries an input out and returns the lines that come of it; `None` if it cannot be read.
+    /// Carries out an input and returns the lines of output; `None` if it cannot be read.
     fn input(&mut self, at: Duration, words: &str) -> Option<Vec<String>>;
     /// Time has passed.
     fn wake(&mut self, at: Duration) -> Vec<String>;

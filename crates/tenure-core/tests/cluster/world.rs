@@ -1,4 +1,4 @@
-//! A world of nodes around one store: the machines of production, wired as there; simulated time, storage,
+//! A world of nodes around one store: the machines of production, wired as in production; simulated time, storage,
 //! processes, daemons and leaders. Everything follows from a seed.
 //!
 //! After every event: no shard is trusted by two processes. At every start: generations have grown.
@@ -46,29 +46,29 @@ pub(crate) struct World {
     incarnations: u128,
     highest: BTreeMap<Shard, Generation>,
     judges_generations: bool,
-    /// The terms that ever stood on the assignments, and who put them there.
+    /// The terms that were ever on the assignments, and who put them there.
     installed: BTreeSet<(Term, Incarnation)>,
-    /// Every start there was: when, what, on which node.
+    /// Every start: when, what, on which node.
     pub(crate) starts: Vec<(Duration, Shard, usize)>,
     pub(crate) assignment_writes: u64,
     pub(crate) decisions: Vec<(Duration, Decision)>,
-    /// The nodes that wanted to leave it to others to decide.
+    /// The nodes that resigned so that others decide.
     pub(crate) resigned: Vec<usize>,
-    /// Of everything that happened, to compare runs.
+    /// A digest of everything that happened, to compare runs.
     pub(crate) digest: u64,
     pub(crate) events: u64,
     /// How many events there were at this very moment.
     rush: u32,
 }
 
-/// How likely things go wrong, in percent, and whether the store answers at all.
+/// How likely faults are, in percent, and whether the store answers at all.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     pub(crate) lost_answers: u64,
     pub(crate) slow_answers: u64,
     pub(crate) failing_starts: u64,
     pub(crate) hanging_daemons: u64,
-    /// A process that is to start a shard is stopped for a moment, before it can say so.
+    /// A process that is to start a shard is stopped for a moment, before it can report that.
     pub(crate) stopped_starts: u64,
     pub(crate) outage_until: Duration,
 }
@@ -87,9 +87,9 @@ pub(crate) struct Node {
     is_going: bool,
     leads: Option<Term>,
     pub(crate) running: BTreeMap<(Shard, Generation), Daemon>,
-    /// How many shards of its daemon each was told of, ended ones too.
+    /// How many shards its daemon has, as each shard was told, ended ones too.
     pub(crate) told: BTreeMap<(Shard, Generation), u32>,
-    /// What is started here cannot be ended, and it says so.
+    /// What is started here cannot be ended, and the node reports that.
     pub(crate) sticks: bool,
     pub(crate) offers: BTreeMap<DaemonId, Definition>,
 }
@@ -98,13 +98,13 @@ pub(crate) struct Node {
 pub(crate) enum Daemon {
     Starting,
     Running,
-    /// Will never react to anything but being aborted.
+    /// Reacts to nothing but being aborted.
     Hanging,
 }
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// The store carries a request out, and answers it so much later; never, if the answer is lost.
+    /// The store carries a request out, and answers it this much later; never, if the answer is lost.
     Apply(Who, Request, Option<(Ticket, Duration)>),
     Answer(Who, Ticket, Answer),
     Started(Who, Shard, Generation),
@@ -282,8 +282,8 @@ impl World {
         self.store.drains = Some((drains, version));
     }
 
-    /// Makes a node with a trusted session the leader. The old one hears of it after `told_in`; until
-    /// then both decide.
+    /// Makes a node with a trusted session the leader. The old one learns of it after `told_in`; until then both
+    /// decide.
     pub(crate) fn elect(&mut self, node: usize, told_in: Duration) -> bool {
         if !self.is_trusted(node) || self.nodes[node].leads.is_some() {
             return false;
@@ -295,7 +295,7 @@ impl World {
             self.push(told_in, Event::Deposed(who, term));
         }
         self.terms += 1;
-        // In an election the former leader has ended or let go by now. Where it has not, nobody knows what it may yet do.
+        // In an election the former leader has ended or resigned by now. If it has not, it may still do anything.
         let others = self.nodes.iter().filter(|it| it.leads.is_some());
         let before = (others.count() == 0).then(|| self.led.clone());
         self.led.insert(self.nodes[node].incarnation);
@@ -308,7 +308,7 @@ impl World {
     }
 
     /// Lease and fence of the election are deleted: the leader is told in time, and the next term is 1 again, of
-    /// another row.
+    /// another lineage.
     pub(crate) fn start_over(&mut self, node: usize) {
         if let Some(old) = self.leader.take()
             && let Some(term) = self.nodes[old].leads
@@ -324,21 +324,21 @@ impl World {
         assert!(self.elect(node, Duration::ZERO));
     }
 
-    /// Somebody deletes the session of a node that is there.
+    /// Deletes the session of a node that is there, as a person could.
     pub(crate) fn delete_session(&mut self, node: usize) {
         self.store.sessions.remove(&self.nodes[node].incarnation);
     }
 
-    /// Somebody deletes the assignments. A create that was sent before and has not arrived does not arrive: it would bring
-    /// back what it says, and nothing could tell that from what was never deleted. A leader that is stopped just before
-    /// such a create does the same to generations, so they are not judged from here on.
+    /// Deletes the assignments, as a person could. A create that was sent before and has not arrived does not arrive:
+    /// it would bring back what it says, which would look as if they had never been deleted. A leader that is stopped
+    /// just before such a create does the same to generations, so they are not judged from here on.
     pub(crate) fn delete_assignments(&mut self) {
         self.queue.retain(|_, event| !event.is_create());
         self.judges_generations = false;
         self.store.assignments = None;
     }
 
-    /// Elects somebody if nobody leads, as the election would.
+    /// Elects a node if none leads, as the election would.
     pub(crate) fn keep_a_leader(&mut self) {
         let leads = |node: usize| self.is_trusted(node) && self.nodes[node].leads.is_some();
         if !self.leader.is_some_and(leads) {
@@ -433,7 +433,7 @@ impl World {
         }
     }
 
-    /// What a person would want to know when something has gone wrong.
+    /// What helps to find out what went wrong.
     pub(crate) fn describe(&self) -> String {
         use std::fmt::Write as _;
         let mut text = format!("at {:?}, leader {:?}\n", self.now, self.leader);
@@ -577,7 +577,7 @@ impl World {
                     self.push(delay, Event::Answer(who, ticket, answer));
                 }
             }
-            // What a session asked that is over concerns nobody.
+            // Answers to a session that is over are dropped.
             Event::Answer(who, ticket, answer) => {
                 if self.nodes[who.node].incarnation == who.incarnation {
                     self.tell(who.node, [Input::Answer(ticket, answer)]);
@@ -612,7 +612,7 @@ impl World {
                 };
                 self.tell(who.node, [Input::Cluster(stuck)]);
             }
-            // Whoever has said meanwhile that it goes begins no new session.
+            // A node that has said meanwhile that it leaves begins no new session.
             Event::Join(who) if self.nodes[who.node].is_going => {}
             Event::Join(who) => self.join(who.node),
             Event::Boot(node) => self.boot(node),
@@ -649,7 +649,7 @@ impl World {
             inputs.push(Input::TakePart(Box::new(Membership {
                 config: self.config.clone(),
                 part: Part::default(),
-                // Some know of all nodes also while they do not lead.
+                // Some follow all nodes even while they do not lead.
                 follows: node.is_multiple_of(2),
                 seed,
             })));

@@ -107,7 +107,7 @@ impl Story {
         Some(())
     }
 
-    /// The next session of the process begins; what the last one asked is answered to nobody.
+    /// The next session of the process begins; what the last one asked is not answered.
     fn again(&mut self) {
         let now = Now {
             moment: ORIGIN + self.now,
@@ -195,7 +195,7 @@ impl Story {
             )),
             ["lead", term] => {
                 let term = Term(term.parse().ok()?);
-                // Nobody led before the first term; of later ones the stories do not say.
+                // Nobody led before the first term; the stories do not say it for later ones.
                 let before = (term == Term(1)).then(BTreeSet::new);
                 Input::Cluster(member::Input::Elected(Lineage(1), term, before))
             }
@@ -268,7 +268,7 @@ impl Story {
     fn session(&self, holder: &Holder, words: &[&str]) -> Option<Record> {
         let (words, ttl) = match words {
             [words @ .., "ttl", ttl] => (words, seconds(ttl)?),
-            // Whoever only wants to know who is there does not know the ttl.
+            // A request that only asks who is there does not know the ttl.
             _ if holder.ttl.is_zero() => (words, Duration::from_secs(10)),
             _ => (words, holder.ttl),
         };
@@ -496,7 +496,7 @@ impl Story {
                         format!("reserved for {}", candidate.node)
                     }
                 };
-                // Where there was no lease it may begin a new row of terms: row 1 is the old one.
+                // If there was no lease it may begin a new lineage: lineage 1 is the old one.
                 let row = match expect {
                     Expect::Absent => format!(" of row {:?}", lease.lineage),
                     Expect::Version(_) => String::new(),
@@ -670,7 +670,7 @@ fn read<T>(
             version: Version::new(*version),
         },
         _ => {
-            // The version stands before what is asked, or last.
+            // The version comes before what is asked, or last.
             let at = words.iter().position(|word| is_version(word))?;
             let rest: Vec<&str> = [&words[..at], &words[at + 1..]].concat();
             Read::Found {

@@ -1,5 +1,5 @@
-//! Installing: a leader reads the assignments and puts its term on them, and does so anew when they were
-//! deleted or replaced. Nothing is decided before.
+//! Installing: a leader reads the assignments and puts its term on them, and does so again if they were deleted or
+//! replaced. It decides nothing before that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::{Anomaly, Assigner, Flight, Output, Phase, Saying, Stored};
 use crate::election::Term;
 use crate::{Expect, Moment, Nonce, Now, Read, Version, Wall};
 
-/// If the assignments are lost, generations go on above the term times this, and above everything that is
-/// reported. A term would have to give out a million to reach it.
+/// If the assignments are lost, generations go on above the term times this, and above everything that is reported. A
+/// term would have to give out a million generations to reach the range of the next.
 const GENERATIONS_PER_TERM: u64 = 1 << 20;
 
 impl Assigner {
@@ -32,13 +32,13 @@ impl Assigner {
                 return;
             }
             Read::Unreadable { .. } => {
-                // It may be newer than this version: never write over it.
+                // A newer version of Tenure may have written it: never write over it.
                 self.must_read = true;
                 outputs.push(Output::Anomaly(Anomaly::AssignmentsUnreadable));
                 return;
             }
             Read::Unchanged { .. } if matches!(self.stored, Stored::Nothing) => {
-                // The answer to a question of an earlier term.
+                // The answer to a request of an earlier term.
                 self.due = now;
                 return;
             }
@@ -91,7 +91,7 @@ impl Assigner {
         };
         // An older write of ours, after a newer one was confirmed, is a restored copy.
         if is_mine && found.writer.counter >= newest {
-            // Whatever of ours has landed is what is desired.
+            // Whichever of our writes was applied, it is the desired state.
             self.adopt(now, found, version, outputs);
         } else if newest > 0 {
             outputs.push(Output::Anomaly(Anomaly::AssignmentsRestored));
@@ -105,9 +105,9 @@ impl Assigner {
         }
     }
 
-    /// Whether a newer leader wrote this. Terms of one row are ordered by their number. A row that this process
-    /// does not know is older if it stood there when this process was elected: the election was started over,
-    /// and the leader before it has ended. Found later, it is a successor's.
+    /// Whether a newer leader wrote this. Terms of one lineage are ordered by their number. A lineage that this process
+    /// does not know is older if it was there when this process was elected: the election was started over, and the
+    /// leader before has ended. If it is found later, a successor wrote it.
     fn is_newer(&self, found: &Assignments, term: Term) -> bool {
         match (found.lineage, self.lineage) {
             (Some(found), Some(mine)) if found != mine => {
@@ -117,8 +117,8 @@ impl Assigner {
         }
     }
 
-    /// What this leader wrote was overwritten with something older. Nodes go by what they saw last, and
-    /// that is what this leader wrote; only the place to write it to has changed.
+    /// Something older has overwritten what this leader wrote. Nodes go by what they saw last, which is what this
+    /// leader wrote; only the version to write over has changed.
     fn restored(&mut self, found: &Assignments, place: Version) {
         if let Stored::Found {
             assignments,
@@ -131,7 +131,7 @@ impl Assigner {
         }
     }
 
-    /// This is what stands in the store, written by this process in this term.
+    /// Takes over what is stored: this process wrote it in this term.
     pub(super) fn adopt(
         &mut self,
         now: Moment,
@@ -141,7 +141,7 @@ impl Assigner {
     ) {
         if let Phase::Installing { term, .. } = self.phase {
             let wait = if assignments.recovering {
-                // Nodes may have seen something else meanwhile: everything starts to count now.
+                // Nodes may have seen something else meanwhile, so all times count from now.
                 self.memory.forget_timers();
                 assignments.force_after
             } else {
@@ -175,7 +175,7 @@ impl Assigner {
         self.decide_at = now;
     }
 
-    /// Puts the term on the assignments, unchanged, so that an older leader's next write fails.
+    /// Puts the term on the otherwise unchanged assignments, so that an older leader's next write fails.
     pub(super) fn take(&mut self, now: Now, term: Term, mut lost: bool, outputs: &mut Vec<Output>) {
         let (base, expect) = match &self.stored {
             Stored::Nothing => return,
@@ -183,7 +183,7 @@ impl Assigner {
                 assignments,
                 version,
             } => ((**assignments).clone(), Expect::Version(version.clone())),
-            // What is lost is made anew from what the nodes report, so they must have been listed.
+            // Lost assignments are made again from what the nodes report, so the nodes must have been listed.
             Stored::Missing if !self.listed => return,
             Stored::Missing => {
                 if !lost && !self.is_first() {
@@ -207,14 +207,15 @@ impl Assigner {
         self.write(now, assignments, expect, Vec::new(), outputs);
     }
 
-    /// Whether nobody has ever assigned anything, so that nothing can have been lost: everybody who led before says so.
-    /// Who did has said otherwise before that, and a session that has ended says what it last said.
+    /// Whether nothing was ever assigned, so that nothing can have been lost: all earlier leaders say that they
+    /// assigned nothing. A leader takes that back before it assigns, and a session that has ended still says what it
+    /// last said.
     fn is_first(&self) -> bool {
         let predecessors = self.predecessors.as_ref();
         predecessors.is_some_and(|all| all.is_subset(&self.has_assigned_none))
     }
 
-    /// Assignments from what live nodes report.
+    /// Makes assignments from what live nodes report.
     fn made_anew(&self, at: Wall, term: Term, lost: bool) -> Assignments {
         let floor = if lost {
             term.0.saturating_mul(GENERATIONS_PER_TERM)

@@ -14,11 +14,11 @@ use crate::{Expect, Incarnation, Lineage, Read, Version, Written};
 pub enum Input {
     /// Time has passed.
     Wake,
-    /// This process leads the election `tenure.cluster` of the namespace, after these. List the sessions now.
+    /// This process leads the election `tenure.cluster` of the namespace, after these leaders. List the sessions now.
     Elected(Lineage, Term, Predecessors),
-    /// It does not lead any more.
+    /// This process no longer leads.
     Ended,
-    /// Every session object there is, alive or not, listed after [`Input::Elected`].
+    /// All session objects, alive or not, listed after [`Input::Elected`].
     Sessions(Vec<Record>),
     /// One session object.
     Session(Box<Record>),
@@ -32,14 +32,14 @@ pub enum Input {
     DrainsRead(Read<Drains>),
     /// The drains may have changed.
     DrainsHint,
-    /// What [`Output::Say`] asks for stands in the store.
+    /// What [`Output::Say`] asks for is stored.
     Said,
 }
 
-/// Who led before, all of them; `None` if that is not known.
+/// The leaders of all earlier terms; `None` if they are not known.
 pub type Predecessors = Option<BTreeSet<Incarnation>>;
 
-/// What the driver is to do.
+/// What the driver has to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Read the assignments, only if they are no longer at the known version.
@@ -59,19 +59,19 @@ pub enum Output {
         /// The version that is known.
         known: Option<Version>,
     },
-    /// Say in the own session that it assigns, see [`Part::has_assigned_none`](super::Part::has_assigned_none), and
-    /// tell when that is stored.
+    /// Write into this process's session that it assigns, see
+    /// [`Part::has_assigned_none`](super::Part::has_assigned_none), and report when that is stored.
     Say,
-    /// Watch this session, evict it when that is allowed, and tell when it has ended.
+    /// Watch this session, evict it when that is allowed, and report when it has ended.
     Watch(Holder),
-    /// Watch it no longer.
+    /// Stop watching this session.
     Forget(Incarnation),
     /// The assignments carry this term: from now on this process decides.
     Installed {
         /// The term.
         term: Term,
     },
-    /// These decisions stand in the store.
+    /// These decisions are stored.
     Decided(Vec<Decision>),
     /// A newer leader has written the assignments; nothing more comes in this term.
     Superseded {
@@ -87,16 +87,16 @@ pub enum Output {
     Anomaly(Anomaly),
 }
 
-/// Something that should not happen: people should know.
+/// Something that should not happen, and that people should know about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Anomaly {
-    /// The assignments were deleted, or somebody led before and it is not known that there were none. They are made
-    /// anew from what the nodes report.
+    /// The assignments were deleted, or there was a leader before and it is not certain that there were none. They are
+    /// made again from what the nodes report.
     AssignmentsMissing,
     /// The assignments are older than what this leader wrote: restored from a copy.
     AssignmentsRestored,
     /// The assignments cannot be read by this version, so nothing is decided.
     AssignmentsUnreadable,
-    /// The drains cannot be read by this version; the last that were known count.
+    /// The drains cannot be read by this version; the last known ones count.
     DrainsUnreadable,
 }

@@ -1,4 +1,4 @@
-//! What a member is told, and what it asks for and tells.
+//! What goes into a member, and what comes out of it.
 
 use super::super::assigner::{Anomaly, Predecessors};
 use super::super::plan::Decision;
@@ -14,35 +14,35 @@ use crate::{DaemonId, Incarnation, Lineage, Moment, NodeId};
 /// What happens to a member.
 #[derive(Debug, Clone, Hash)]
 pub enum Input {
-    /// This process can run a daemon, which is to run in the whole cluster like this.
+    /// This process can run a daemon, which has this definition for the whole cluster.
     Offer(DaemonId, Definition),
-    /// It can run the daemon no longer.
+    /// This process can no longer run the daemon.
     Withdraw(DaemonId),
     /// A shard has started and runs.
     Started(Shard, Generation),
     /// A shard has ended, whatever the cause; nothing of it runs any more.
     Ended {
-        /// Which.
+        /// The shard.
         shard: Shard,
-        /// In which generation.
+        /// Its generation.
         generation: Generation,
         /// What went wrong, if something did.
         error: Option<String>,
     },
-    /// A shard cannot be ended, for this reason; or can, after all.
+    /// A shard cannot be ended, for this reason; or, without an error, it can be ended after all.
     Stuck {
-        /// Which.
+        /// The shard.
         shard: Shard,
-        /// In which generation.
+        /// Its generation.
         generation: Generation,
-        /// Why, if it still cannot.
+        /// Why, if it still cannot be ended.
         error: Option<String>,
     },
-    /// Drain everything and start nothing new. The first word counts: a process that restarts and then
-    /// leaves is still one that restarts.
+    /// Drain everything and start nothing new. The first such input counts: a process that restarts and then leaves is
+    /// still one that restarts.
     Leave(Going),
-    /// Know of the other nodes from now on also while this process does not lead, or no longer; as
-    /// [`Membership::follows`](super::Membership::follows) says at first.
+    /// Whether to follow the other nodes from now on even while this process does not lead. The initial value is
+    /// [`Membership::follows`](super::Membership::follows).
     Follow(bool),
     /// The assignments may have changed.
     HintAssignments,
@@ -50,71 +50,71 @@ pub enum Input {
     HintDrains,
     /// A session may have changed.
     HintSession(NodeId, Incarnation),
-    /// This process leads the election `tenure.cluster`. Its [`Node`](crate::node::Node) says so when it
-    /// wins that election; a check that chooses leaders itself says so instead.
+    /// This process leads the election `tenure.cluster`. Its [`Node`](crate::node::Node) sends this when it wins that
+    /// election. A model check that chooses leaders itself sends it instead.
     Elected(Lineage, Term, Predecessors),
-    /// It does not lead any more.
+    /// This process no longer leads.
     Deposed,
 }
 
-/// What else a member hears, from its own node.
+/// What a member is told by its own node.
 #[derive(Debug, Clone, Hash)]
 pub(crate) enum Heard {
-    /// Passed on.
+    /// An input, passed on.
     Input(Input),
     /// Time has passed.
     Wake,
     /// The session is trusted until then.
     Trusted(Moment),
-    /// The session is over: nothing is held any more.
+    /// The session is over: nothing is held now.
     SessionOver,
-    /// What the own session says, or will say with its next write.
+    /// What this process's session says, or will say with its next write.
     Own(Box<Record>),
-    /// The own session as it is stored says that it assigns.
+    /// This process's stored session says that it assigns.
     Said,
     /// A session that is watched was read.
     Session(Box<Record>),
     /// A session has ended.
     SessionEnded(Incarnation, End),
-    /// Somebody leads `tenure.cluster`, or nobody does.
+    /// Who leads `tenure.cluster`, if anybody does.
     Leader(Option<Leader>),
-    /// Anything may have changed, or somebody has rung at the lease of `tenure.cluster`.
+    /// Anything may have changed, or a node has rung by rewriting the lease of `tenure.cluster`.
     Rung,
     /// The answer to a request.
     Answer(Question, Box<Answer>),
 }
 
-/// What a member asked the store, and for whom.
+/// What a member asked the store, and for which of its machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Question {
     /// The agent's look at the assignments.
     Look,
-    /// The assigner's three.
+    /// The assigner's three requests.
     Assignments,
     Write,
     Drains,
-    /// The registry's three.
+    /// The registry's three requests.
     List,
     Session(Incarnation),
     Delete,
 }
 
-/// What its node is to do.
+/// What its node has to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Output {
     /// Ask the store.
     Ask(Question, Request),
-    /// Watch this session, evict it when that is allowed, and tell what is seen of it.
+    /// Watch this session, evict it when that is allowed, and report what is seen of it.
     Watch(Holder),
-    /// Watch it no longer.
+    /// Stop watching this session.
     Forget(Incarnation),
-    /// Whether nothing waits for the end of those that are watched.
+    /// Whether nobody waits for the watched sessions to end.
     Calm(bool),
     /// Resign from `tenure.cluster`: this node is kept free, and another one can decide.
     Resign { term: Term },
-    /// What the session says of the cluster has changed; see [`Member::part`](super::Member::part).
+    /// What the session says about the cluster has changed; see [`Member::part`](super::Member::part).
     Report,
-    /// The same, and [`Heard::Said`] is waited for.
+    /// As [`Report`](Self::Report), and the member waits for [`Heard::Said`].
     Say,
     /// Tell the driver.
     Event(Event),
@@ -126,36 +126,36 @@ pub enum Event {
     /// Start a shard. It is trusted for as long as [`Member::trusted_until`](super::Member::trusted_until)
     /// says.
     Start {
-        /// Which.
+        /// The shard.
         shard: Shard,
         /// The fencing token.
         generation: Generation,
-        /// How many shards the daemon has, as far as this one is concerned.
+        /// How many shards the daemon had when this one was assigned.
         count: u32,
     },
-    /// Tell a shard to finish, and say when it has ended.
+    /// Tell a shard to finish, and report when it has ended.
     Drain {
-        /// Which.
+        /// The shard.
         shard: Shard,
-        /// In which generation.
+        /// Its generation.
         generation: Generation,
         /// When it will be aborted.
         until: Moment,
     },
-    /// End a shard at once, and say when it has ended.
+    /// End a shard at once, and report when it has ended.
     Abort {
-        /// Which.
+        /// The shard.
         shard: Shard,
-        /// In which generation.
+        /// Its generation.
         generation: Generation,
     },
-    /// Shards may be trusted for longer than before, or for less.
+    /// How long shards are trusted has changed.
     TrustMoved,
     /// Something has happened to a shard, here or elsewhere.
     Turn(Turn),
-    /// A node is there.
+    /// A node has joined.
     Joined(Box<Record>),
-    /// A node has left by itself.
+    /// A node has left on its own.
     Left(Box<Record>),
     /// A node was evicted, or its session was deleted.
     Evicted(Box<Record>),
@@ -164,7 +164,7 @@ pub enum Event {
         /// The term.
         term: Term,
     },
-    /// These decisions stand in the store.
+    /// These decisions are stored.
     Decided(Vec<Decision>),
     /// A newer leader has written the assignments; nothing more is decided in this term.
     Superseded {

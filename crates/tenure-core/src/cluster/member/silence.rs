@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::Moment;
 use crate::election::{Leader, Term};
 
-/// Notices a leader that does not hand out work.
 #[derive(Debug, Clone, Default, Hash)]
 pub(super) struct Silence {
     /// The term that has not been seen on the assignments, and since when it is known.
@@ -18,14 +17,14 @@ impl Silence {
         self.leader = leader.map(|leader| (leader.term, now));
     }
 
-    /// The assignments carry this term.
+    /// Notes that the assignments carry this term.
     pub(super) fn heard(&mut self, of: Term) {
         if self.leader.is_some_and(|(term, _)| term == of) {
             self.leader = None;
         }
     }
 
-    /// The term of a leader that has been silent for too long, once.
+    /// Returns the term of a leader that has been silent for too long, once.
     pub(super) fn check(&mut self, now: Moment, patience: Duration) -> Option<Term> {
         let (term, since) = self.leader?;
         let is_news = now.since(since) >= patience && self.warned != Some(term);

@@ -28,7 +28,7 @@ fn evicted(number: u128, counter: u64) -> Record {
     record(number, counter, State::Evicted { by: node(9) })
 }
 
-/// A registry, and what it said since it was asked last.
+/// A registry, and what came out of it since the last check.
 struct Scene {
     registry: Registry,
     said: Vec<String>,
@@ -106,7 +106,7 @@ impl Scene {
         }
     }
 
-    /// Everybody who lives beats, and this process looks, every three seconds.
+    /// Every three seconds all live sessions are renewed, and this process looks.
     fn pass(&mut self, from: u64, to: u64) {
         for second in (from..to).step_by(3) {
             for record in self.sessions.values_mut() {
@@ -133,7 +133,7 @@ fn three() -> Scene {
     for number in 1..=3 {
         scene.write(record(number, 1, State::Alive));
     }
-    // Dead before anybody looked: no news to anybody.
+    // Dead before the first look, so not news.
     scene.write(evicted(4, 1));
     scene.step(at(0), Input::Wake);
     assert_eq!(scene.said(), ["n1 joined", "n2 joined", "n3 joined"]);
@@ -177,7 +177,7 @@ fn a_session_that_the_assignments_no_longer_name_is_looked_at_at_once() {
     scene.write(record(2, 9, State::Gone));
     scene.step(at(1), named(&[1]));
     assert_eq!(scene.said(), ["n2 left"]);
-    // One that is named before it was listed, and one that a hint tells of.
+    // One that the assignments name before it was listed, and one that a hint names.
     scene.write(record(5, 1, State::Alive));
     scene.step(at(2), named(&[1, 5]));
     assert_eq!(scene.said(), ["n5 joined"]);
@@ -193,7 +193,7 @@ fn a_deleted_session_is_an_end_and_a_paused_one_is_none() {
     scene.sessions.remove(&2);
     scene.pass(3, 9);
     assert_eq!(scene.said(), ["n2 evicted"]);
-    // It stood still for a while, and goes on.
+    // It stood still for a while, and then goes on.
     let labels = &mut scene.sessions.get_mut(&1).unwrap().about.labels;
     labels.clear();
     scene.pass(9, 60);
@@ -207,7 +207,7 @@ fn a_new_leader_reads_all_before_it_tells_all() {
     scene.step(at(1), Input::Leads(true));
     assert_eq!(scene.reads, 3, "those that may live");
     assert_eq!(scene.said(), ["sessions n1 n2 n3 n4"]);
-    // A listing that was started before does not count.
+    // A listing that was started earlier does not count.
     let mut scene = three();
     assert_eq!(scene.registry.step(at(4), Input::Wake), [Output::List]);
     let outputs = scene.registry.step(at(4), Input::Leads(true));
@@ -227,13 +227,13 @@ fn a_listing_counts_if_this_process_leads_from_its_beginning_to_its_end() {
         });
         Input::Listed(Some(listed.collect()))
     };
-    // Begun before it led: what changed in between may not be in it.
+    // It was started before this process led: what changed in between may not be in it.
     let mut scene = three();
     assert_eq!(scene.registry.step(at(4), Input::Wake), [Output::List]);
     assert_eq!(scene.registry.step(at(4), Input::Leads(true)), []);
     let answer = listed(&scene);
     assert_eq!(scene.registry.step(at(4), answer), []);
-    // Ended when it leads no more: what it would remove belongs to others now.
+    // It stops when this process no longer leads: clean-up is the next leader's job.
     let mut scene = three();
     scene.pass(3, 300);
     scene.step(at(300), Input::Holders(BTreeMap::new()));
@@ -281,7 +281,7 @@ fn only_the_long_dead_are_removed_and_only_by_a_leader() {
     assert_eq!(scene.said(), ["n1 left", "n3 evicted"]);
     scene.step(at(300), Input::Leads(true));
     let said = scene.said();
-    // 3 is dead as well, but somebody may still wait for it to be.
+    // 3 is dead as well, but somebody may still wait to see that.
     assert_eq!(said[..2], ["delete n1", "delete n4"]);
     scene.step(at(301), Input::Holders(BTreeMap::new()));
     scene.pass(303, 310);

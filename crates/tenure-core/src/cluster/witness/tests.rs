@@ -163,8 +163,8 @@ fn the_cause_that_the_leader_wrote_down_is_told_when_the_node_itself_says_stoppe
     assert_eq!(witness.own(&shard, Generation(2), What::Started), None);
 }
 
-/// Random histories, of which a witness sees a part: whatever it tells, it never contradicts itself, and in
-/// the end it stands where the assignments do.
+/// Random histories, of which a witness sees a part: whatever it reports, it never contradicts itself, and in the end
+/// it agrees with the assignments.
 #[test]
 fn nothing_that_is_told_is_ever_contradicted() {
     for seed in 0..300 {
@@ -202,7 +202,7 @@ fn change(random: &mut Random, assignments: &mut Assignments) {
     }
 }
 
-/// What the node of a shard does by itself, in the generation that is assigned.
+/// What the node of a shard does on its own, in the assigned generation.
 fn own_word(random: &mut Random, assignments: &Assignments, witness: &mut Witness) -> Option<Turn> {
     let index = u32::try_from(random.below(3)).unwrap();
     let shard = Shard {

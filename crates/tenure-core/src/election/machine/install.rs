@@ -1,5 +1,5 @@
-//! From winning the lease to being elected: the fence is raised first, and over another leader's term only
-//! when that one leads no more.
+//! From winning the lease to being elected: the fence is raised first, and over another leader's term only when that
+//! one no longer leads.
 
 use super::{Anomaly, Election, FenceSeen, Flight, Output, Past, Phase, Seen};
 use crate::election::record::{Fence, Lease, PastTerm, Term};
@@ -9,7 +9,7 @@ use crate::{Expect, Lineage, Moment, Read, Written};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Install {
     ReadFence,
-    /// The fence is as high as our term, or of another row of terms: go on above it.
+    /// The fence is as high as our term, or of another lineage: go on above it.
     Climb {
         lineage: Lineage,
         term: Term,
@@ -24,7 +24,7 @@ pub(super) enum Install {
         fence: Fence,
         expect: Expect,
     },
-    /// The fence stands at our term.
+    /// The fence is at our term.
     Raised {
         lineage: Lineage,
     },
@@ -59,7 +59,7 @@ impl Election {
             return;
         };
         *fence = match read {
-            // The first leader may just have written both.
+            // The first leader may have written both just now.
             Read::Found { record, .. } => {
                 self.due = now;
                 FenceSeen::Doubted(record)
@@ -84,8 +84,8 @@ impl Election {
         )
     }
 
-    /// The lease is ours, and there was no fence before it was: that need not be read again. Should there be one by now, it
-    /// is not overwritten, and read then.
+    /// The lease is ours, and there was no fence before it was: that need not be read again. If there is one by now, it
+    /// is not overwritten, but read.
     pub(super) fn on_no_fence_to_raise(&mut self, now: Moment, outputs: &mut Vec<Output>) {
         if let Phase::Installing {
             step: Install::ReadFence,
@@ -107,6 +107,7 @@ impl Election {
             holder: self.me.clone(),
         };
         let next = match read {
+            // Our own write of the fence, whose answer was lost.
             Read::Found { record, .. }
                 if record.term == term && record.holder.incarnation == self.me.incarnation =>
             {
@@ -114,6 +115,8 @@ impl Election {
                     lineage: record.lineage,
                 }
             }
+            // Our term may have been led before, or the fence is of another lineage. Go on above the fence, so that no
+            // term is ever repeated.
             Read::Found { record, .. }
                 if record.term >= term || record.lineage != lease.lineage =>
             {
@@ -130,7 +133,7 @@ impl Election {
                 record, version, ..
             } => {
                 let fence = raised(record.lineage);
-                // Expecting what was read: of two that raise it at once one learns that it did not.
+                // Expect the version that was read: of two processes that raise it at once, one learns that it did not.
                 let expect = Expect::Version(version);
                 // The lease alone cannot tell whether the last leader still trusts itself if it was deleted or
                 // restored. The fence names that leader; it gets a whole ttl to notice.
@@ -168,8 +171,8 @@ impl Election {
         }
     }
 
-    /// Whether the leader that raised the fence is known to lead no more: its term is in the history of
-    /// the lease that we hold. It is not if someone deleted the lease or restored an older copy.
+    /// Whether the leader that raised the fence is known to lead no longer: its term is in the history of the lease
+    /// that we hold. It is not there if someone deleted the lease or restored an older copy.
     fn has_ended(&self, lease: &Lease, fence: &Fence) -> bool {
         let leader = fence.holder.incarnation;
         let past = |past: &PastTerm| past.term == fence.term && past.incarnation == leader;
@@ -192,7 +195,7 @@ impl Election {
                     };
                 }
                 Written::NotApplied => {}
-                // Perhaps raised by us, perhaps by another: look before anything else.
+                // We may have raised it, or another may: look before anything else.
                 Written::Conflict | Written::Unknown => *step = Install::ReadFence,
             }
         }

@@ -1,4 +1,4 @@
-//! What follows from what is known: who leads until when, and when something may or must be done.
+//! What follows from what this process knows: who leads until when, and when something may or must be done.
 
 use super::install::Install;
 use super::{Election, FenceSeen, GiveBack, Knowledge, OwnSession, PRIORITY_DEFAULT, Phase, Seen};
@@ -43,7 +43,7 @@ impl Election {
         self.lease().and_then(|(lease, _)| lease.reserved_for())
     }
 
-    /// Whether the lease is reserved for this process, which will not take it.
+    /// Whether the lease is reserved for this process, but the process will not take it.
     pub(super) fn is_reserved_in_vain(&self) -> bool {
         let candidate = self.reserved_for();
         let is_for_me =
@@ -67,8 +67,8 @@ impl Election {
         }
     }
 
-    /// When it is too long ago that the lease was read: it is ours or, after a lost answer, may be, so that nobody
-    /// else takes it while our session stands.
+    /// When the last read of the lease is too long ago. The lease is ours or, after a lost answer, may be, and nobody
+    /// else takes it while our session lives.
     pub(super) fn blind_at(&self) -> Moment {
         match self.blind_since {
             Some(since) if self.may_hold() && !self.is_outrun() => since + self.config.ttl,
@@ -76,7 +76,7 @@ impl Election {
         }
     }
 
-    /// A missing lease means nothing until the fence was seen.
+    /// Whether the fence must be read: a missing lease means nothing until then.
     pub(super) fn needs_fence(&self) -> bool {
         self.stands.is_some()
             && matches!(
@@ -88,7 +88,8 @@ impl Election {
             )
     }
 
-    /// When the lease, still ours though no term of it is led, or reserved for us in vain, is to be given back.
+    /// When to give back a lease that is still ours though no term of it is led, or that is reserved for us though we
+    /// will not take it.
     pub(super) fn release_at(&self) -> Moment {
         let gives_up = self.stands.is_none() || self.give_back != GiveBack::No;
         match self.working {
@@ -108,8 +109,8 @@ impl Election {
         }
     }
 
-    /// When a caller that is asked to go trusts itself no longer, counted from when this lease was first seen to say so.
-    /// A candidate that is not the chosen successor leaves the lease to that one for a while.
+    /// When a caller that is asked to go no longer trusts itself, counted from when this lease was first seen with the
+    /// request. A candidate that is not the chosen successor leaves the lease to that one for a while.
     fn lapses_from(&self, lease: &Lease, since: Moment) -> Moment {
         match lease.lapsing() {
             None => Moment::NEVER,
@@ -120,7 +121,7 @@ impl Election {
         }
     }
 
-    /// When this process may take the lease, as far as it knows today.
+    /// When this process may take the lease, as far as it knows now.
     pub(super) fn may_take_at(&self) -> Moment {
         let Some(priority) = self.stands else {
             return Moment::NEVER;
@@ -144,7 +145,7 @@ impl Election {
                     let ended_at = self.ended_at(candidate);
                     (lapses_at.min(ended_at) + hesitation).max(self.take_from)
                 }
-                // A term of our own that is over.
+                // Our own term, which is over.
                 LeaseState::Held { holder, .. } if holder.incarnation == self.me.incarnation => {
                     *since
                 }
@@ -153,7 +154,7 @@ impl Election {
                     (free_from + hesitation).max(self.take_from)
                 }
             },
-            // Taken, not yet led: what the fence tells decides how long to wait.
+            // Taking it is not yet leading. What the fence says decides later how long to wait.
             Seen::Missing { since, fence } => match fence {
                 FenceSeen::NotYet | FenceSeen::Doubted(_) => Moment::NEVER,
                 FenceSeen::Missing | FenceSeen::Found(_) => {

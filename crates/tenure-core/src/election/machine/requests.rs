@@ -109,8 +109,8 @@ impl Election {
         }
     }
 
-    /// The row of terms that the next one belongs to. Where neither lease nor fence is left, nobody can
-    /// tell which terms were led: a new row begins.
+    /// The lineage of the next term. If neither lease nor fence is left, nobody can tell which terms were led: a new
+    /// lineage begins.
     fn lineage(&mut self) -> Lineage {
         match &self.seen {
             Seen::Lease { lease, .. } => lease.lineage,
@@ -138,7 +138,7 @@ impl Election {
         known.to_owned()
     }
 
-    /// A caller was asked to go, and has had its time.
+    /// Why the term ended, if a caller was asked to go and its time is over.
     fn why_lapsed(&self) -> Option<String> {
         let (lease, _) = self.lease()?;
         let (_, to) = lease.lapsing()?;

@@ -60,7 +60,7 @@ impl Story {
     fn parse(&mut self, words: &str) -> Option<Input> {
         if let Some(seen) = words.strip_prefix("saw ") {
             if !std::mem::take(&mut self.waiting) {
-                // An answer that nobody asked for is a story that makes no sense.
+                // A story with an answer that was not asked for makes no sense.
                 return None;
             }
             return Some(Input::Looked(match seen {

@@ -23,7 +23,7 @@ use super::words::{
 pub(crate) struct Story {
     assigner: Assigner,
     looks: bool,
-    /// What it says is stored when the story says so; otherwise at once.
+    /// Whether what it says is stored only when the story says so, and not at once.
     says: bool,
     counter: u64,
     /// What waits for its answer.
@@ -80,7 +80,7 @@ impl Story {
     fn parse(&mut self, words: &str) -> Option<Input> {
         if let Some((about, text)) = words.split_once(": ") {
             if !about.starts_with("session") {
-                // An answer that nobody asked for is a story that makes no sense.
+                // A story with an answer that was not asked for makes no sense.
                 self.waiting.take(about)?;
             }
             return Some(match about {
@@ -308,7 +308,7 @@ fn definition(text: &str) -> Option<Definition> {
     })
 }
 
-/// The stories tell of one row of terms.
+/// All stories are of one lineage.
 const LINEAGE: Lineage = Lineage(1);
 
 fn assignments(term: u64, node: &str, entries: &str) -> Option<Assignments> {

@@ -1,4 +1,4 @@
-//! The machines: what they are told, and what happens to what they want.
+//! The machines: their inputs, and what happens to their outputs.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// A process may be stopped between what it has read and what it says of it.
+    /// A process may be stopped between reading something and reporting on it.
     fn stop_some_starts(&mut self, node: usize, outputs: &[Output]) {
         let is_start = |output: &Output| {
             matches!(

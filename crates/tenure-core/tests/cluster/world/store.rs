@@ -1,4 +1,4 @@
-//! The store of the world: what it answers, late or never, and who is told of a change.
+//! The store of the world: what it answers, late or never, and who gets a hint of a change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl World {
                 _ => {}
             }
         } else if self.random.percent(self.faults.slow_answers) {
-            // Looks have no timeout here: they may come very late indeed.
+            // Looks have no timeout here: they may come very late.
             let most = match request {
                 Request::Look { .. } | Request::ListSessions => 40_000,
                 _ => 900,
@@ -120,7 +120,7 @@ impl World {
             return Written::Conflict;
         }
         let version = self.store.next_version();
-        // What is stored is what can be read back.
+        // Encode and decode it, so that what is stored is what can be read back.
         let record = Record::decode(&record.encode()).unwrap();
         let hint = member::Input::HintSession(record.node.clone(), record.incarnation);
         let stored = (record, version.clone());
