@@ -1,9 +1,9 @@
-//! The timer of a connection, for hyper: it bounds how long a head may take.
+//! The timer of a connection, for hyper: it limits how long a request's head may take.
 //!
-//! hyper begins a sleep when it waits for a head and drops it when the head is there. To enter and leave the
-//! runtime's timers with every request costs more than reading the head does. So a connection has one alarm that
-//! stays set: a sleep only notes until when it lasts, and an alarm that goes off too early is set again. Each
-//! connection is woken in vain at most once per timeout.
+//! hyper starts a sleep when it waits for a head and drops it when the head has arrived. Registering a timer with the
+//! runtime for every request, and removing it again, costs more than reading the head. So a connection has one alarm
+//! that stays set: a sleep only notes its deadline, and an alarm that goes off too early is set again. Each
+//! connection is woken for nothing at most once per timeout.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use hyper::rt::{Sleep, Timer};
 
-/// The sleeps of one connection. One at a time waits; a second one would be woken late.
+/// The sleeps of one connection. Only one may wait at a time; a second one would be woken late.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Alarm(Arc<Mutex<Option<Pin<Box<tokio::time::Sleep>>>>>);
 
@@ -30,7 +30,7 @@ impl Timer for Alarm {
     }
 
     fn now(&self) -> Instant {
-        // The runtime's, which tests can pause.
+        // The runtime's clock, which tests can pause.
         tokio::time::Instant::now().into_std()
     }
 }
@@ -74,7 +74,7 @@ mod tests {
         let timer = Alarm::default();
         let started = tokio::time::Instant::now();
         for _ in 0..7 {
-            // Dropped before its time, and the alarm stays set.
+            // The sleep is dropped early, and the alarm stays set.
             let nap = tokio::time::timeout(Duration::from_secs(3), timer.sleep(TIMEOUT));
             assert!(nap.await.is_err());
         }
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(started.elapsed(), Duration::from_secs(31));
         timer.sleep(Duration::from_secs(1)).await;
         assert_eq!(started.elapsed(), Duration::from_secs(32));
-        // Past already.
+        // A deadline that has already passed.
         timer.sleep_until(started.into_std()).await;
         assert_eq!(started.elapsed(), Duration::from_secs(32));
     }

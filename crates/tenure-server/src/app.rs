@@ -27,7 +27,7 @@ use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::rates::Rates;
 
-/// How long a session that was lost may take to be replaced by another, before calls are refused for want of one.
+/// How long a lost session may take to be replaced before calls are refused.
 const BACK: Duration = Duration::from_secs(2);
 
 /// One running server.
@@ -40,14 +40,14 @@ pub(crate) struct App {
     pub(crate) queue: Queue,
     /// This node's part in the cluster.
     pub(crate) cluster: Cluster,
-    /// The events that are kept for followers who come back.
+    /// The events that are kept for followers who reconnect.
     pub(crate) past: Past,
-    /// The store, not by the connection of the session.
+    /// The store, over a connection that is not the session's.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) meter: Arc<Meter>,
     /// The ceilings on its requests, if there are any.
     pub(crate) throttle: Option<Arc<Throttle>>,
-    /// Where the lease of the brokers is: what a probe of the store reads.
+    /// The key of the brokers' lease, which a probe of the store reads.
     pub(crate) lease_key: Key,
     /// The fence of the same election.
     pub(crate) fence_key: Key,
@@ -55,36 +55,36 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     pub(crate) rates: Arc<Rates>,
     pub(crate) probe: Probe,
-    /// How many candidates and elections callers have made.
+    /// Limits how many candidates and elections callers can make.
     pub(crate) election_bounds: Arc<Bounds>,
-    /// What is read of the whole namespace.
+    /// Readings of the whole namespace, shared by calls.
     pub(crate) looks: Looks,
     /// Room for calls that wait: claims, elections, and what is forwarded.
     pub(crate) waits: Semaphore,
-    /// Room for calls that are held until somebody leads.
+    /// Room for calls that are held until there is a leader.
     pub(crate) holds: Semaphore,
     /// Room for followers of events.
     pub(crate) followers: Arc<Semaphore>,
     /// Room for sockets of osqueue's clients.
     pub(crate) sockets: Arc<Semaphore>,
     pub(crate) connections: Arc<Connections>,
-    /// Room for bodies that arrive.
+    /// Memory for request bodies.
     pub(crate) bodies: Budget,
-    /// Room for answers that are read.
+    /// Memory for answers that clients are reading.
     pub(crate) answers: Budget,
-    /// The number of the session that was found lost last, and when.
+    /// The number of the last session that was found lost, and when.
     pub(crate) lost: Mutex<Option<(u64, Instant)>>,
     pub(crate) dashboard: Dashboard,
-    /// Who changed what, and who was refused.
+    /// Records who changed what, and who was refused.
     pub(crate) audit: Audit,
-    /// Cancelled when the server is about to stop: it hands over, and still answers.
+    /// Cancelled when the server is about to stop: it hands over, but still answers.
     pub(crate) leaving: CancellationToken,
     /// Cancelled when the server stops, which ends every wait.
     pub(crate) stop: CancellationToken,
 }
 
 impl App {
-    /// Whether calls about the queue are answered here.
+    /// Whether this server answers calls about the queue itself.
     pub(crate) fn is_serving(&self) -> bool {
         self.queue.is_serving()
     }
@@ -94,8 +94,9 @@ impl App {
         self.node.session().is_some() && self.node.metrics().trust_remaining_ms > 0
     }
 
-    /// Whether this server has lost its session and does not get another one: not while it waits for its first, nor just
-    /// after it was lost. A process that was stopped for a while has lost it when it wakes up, and is back in a moment.
+    /// Whether this server has lost its session and does not get another one. False while it waits for its first
+    /// session, and just after a session was lost: a process that was stopped for a while finds its session lost when
+    /// it wakes up, and soon has another.
     pub(crate) fn is_cut_off(&self) -> bool {
         let joined = self.node.metrics().sessions;
         if joined == 0 || self.is_trusted() {
@@ -111,19 +112,19 @@ impl App {
         }
     }
 
-    /// Who leads, as this server saw last.
+    /// The leader that this server last saw.
     pub(crate) fn leader(&self) -> Option<Leader> {
         self.queue.election().leader()
     }
 
-    /// Whether a leader is this process.
+    /// Whether this process is that leader.
     pub(crate) fn is_me(&self, leader: &Leader) -> bool {
         self.node
             .session()
             .is_some_and(|session| session.incarnation == leader.incarnation)
     }
 
-    /// Room for one more call that waits, for as long as the answer is kept.
+    /// Admits one more waiting call, until the permit is dropped.
     pub(crate) fn wait_permit(&self) -> Result<SemaphorePermit<'_>, Problem> {
         self.waits
             .try_acquire()

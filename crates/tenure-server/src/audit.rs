@@ -1,12 +1,13 @@
-//! Who changed what, and who was refused: lines in the log, under a target of their own, and a counter.
+//! The audit trail: who changed what, and who was refused. It is written as log lines under their own target, and
+//! counted.
 //!
-//! Every call that needs the scope `admin` has a line, and so has every call that is refused for want of a token, a
-//! scope, or a trusted origin. A line names the caller by the start of its token's digest and by its address, and what
-//! was asked by its path; never the token, a payload or a body. A call that a standby passes on has a line on both
-//! brokers, and is counted where it is answered.
+//! Every call that needs the scope `admin` gets a line, and so does every call that is refused because its token,
+//! scope or origin is missing or not allowed. A line names the caller by the start of its token's digest and by its
+//! address, and the call by its path. It never holds the token, a payload or a body. A call that a standby forwards
+//! gets a line on both brokers, and is counted where it is answered.
 //!
-//! Refusals cost a stranger nothing, so only so many of them have a line: the next line says how many had none. All of
-//! them are counted.
+//! Anyone can cause refusals for free, so the number of lines about them is limited, and the next line says how many
+//! were left out. All refusals are counted.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +26,7 @@ use crate::Tokens;
 use crate::connections::Connection;
 use crate::forward::FORWARDED;
 
-/// What can be filtered for.
+/// The log target, to filter by.
 const TARGET: &str = "tenure_server::audit";
 
 /// The most lines about refusals in one window.
@@ -36,7 +37,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// The most characters of a path or a detail: a caller chooses them.
 const CHARACTERS_MAX: usize = 200;
 
-/// What the calls that need `admin` are called.
+/// The names of the calls that need `admin`.
 const ACTIONS: [(&Method, &str, &str); 20] = [
     (&Method::POST, "/v1/jobs/{id}/cancel", "cancel_job"),
     (&Method::POST, "/v1/jobs/{id}/retry", "retry_job"),
@@ -82,11 +83,11 @@ struct Labels {
 pub(crate) enum Outcome {
     Done,
     Failed,
-    /// No token, or none that is known.
+    /// No token, or an unknown one.
     Unauthorized,
-    /// A token of too small a scope.
+    /// The token's scope does not allow the call.
     Forbidden,
-    /// A web page of another origin asked.
+    /// The call came from a web page of another origin.
     CrossSite,
 }
 
@@ -110,7 +111,7 @@ impl Outcome {
     }
 }
 
-/// The trail of one server.
+/// The audit trail of one server.
 #[derive(Debug)]
 pub(crate) struct Audit {
     counts: Family<Labels, Counter>,
@@ -124,7 +125,7 @@ struct Window {
     unsaid: u64,
 }
 
-/// A call that is to be noted.
+/// A call to record.
 #[derive(Debug)]
 pub(crate) struct Entry {
     action: &'static str,
@@ -134,11 +135,11 @@ pub(crate) struct Entry {
     forwarded_for: Option<SocketAddr>,
 }
 
-/// What a handler adds to the line of its call, by way of its answer.
+/// What a handler adds to the line of its call, attached to the answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Detail(String);
 
-/// An answer, and what its line is to say beside the path.
+/// Attaches a detail to an answer: its audit line shows it beside the path.
 pub(crate) fn detailed(mut response: Response, detail: impl Into<String>) -> Response {
     response.extensions_mut().insert(Detail(detail.into()));
     response
@@ -147,7 +148,7 @@ pub(crate) fn detailed(mut response: Response, detail: impl Into<String>) -> Res
 impl Audit {
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let counts = Family::<Labels, Counter>::default();
-        // From zero on, or the first of a kind would be no increase.
+        // Counters start at zero; otherwise the first call of a kind would not show as an increase.
         let actions = ACTIONS.iter().map(|(_, _, action)| *action);
         for action in actions.chain([OTHER]) {
             for outcome in Outcome::ALL {
@@ -166,7 +167,7 @@ impl Audit {
         }
     }
 
-    /// A call that was allowed has ended. One that was passed on to the leader is counted there.
+    /// Records that an allowed call has ended. A call that was forwarded to the leader is counted there.
     pub(crate) fn ended(
         &self,
         entry: &Entry,
@@ -198,7 +199,7 @@ impl Audit {
         );
     }
 
-    /// A call was refused.
+    /// Records a refusal.
     pub(crate) fn refused(&self, entry: &Entry, outcome: Outcome) {
         self.count(entry, outcome);
         let Some(unsaid) = self.may_say(Instant::now()) else {
@@ -225,7 +226,7 @@ impl Audit {
         self.counts.get_or_create(&labels).inc();
     }
 
-    /// How many lines were left out before this one; none if this one is, too.
+    /// How many lines were left out before this one, or `None` if this one must be left out too.
     fn may_say(&self, now: Instant) -> Option<u64> {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         if window.began.is_none_or(|began| now - began >= WINDOW) {
@@ -262,12 +263,13 @@ impl Entry {
     }
 }
 
-/// The client that a standby says it asks for. Anyone who can reach this server can say so as well.
+/// The client on whose behalf a standby asks, according to the standby. Anyone who can reach this server can claim
+/// this.
 fn forwarded_for(headers: &HeaderMap) -> Option<SocketAddr> {
     headers.get(FORWARDED)?.to_str().ok()?.parse().ok()
 }
 
-/// A text that a caller chose: short, and on one line.
+/// Text that a caller chose, shortened and on one line.
 fn shown(text: &str) -> String {
     let plain = |character: char| {
         if character.is_control() {

@@ -1,12 +1,12 @@
 //! Who may do what: bearer tokens with scopes.
 //!
-//! Tokens are kept as digests and compared as such, all of them and in constant time, so neither their
-//! length nor how much of one was right can be told from how long it took. No token is ever shown.
+//! Only digests of tokens are kept and compared, always all of them and in constant time, so the time taken reveals
+//! neither a token's length nor how much of a guess was right. No token is ever shown.
 //!
-//! Programs send a token with each call. A browser shows it once, and is logged in: see [`login`].
+//! Programs send a token with each call. A browser sends it once to log in: see [`login`].
 //!
-//! Without tokens, which is only possible on loopback, everybody on this host may do everything. Then
-//! requests that a web page makes from elsewhere are kept out: see [`Tokens::origin_is_allowed`].
+//! Without tokens, which is only possible on loopback, everybody on this host may do everything. Then requests from web
+//! pages of other origins are refused: see [`Tokens::origin_is_allowed`].
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,15 +18,15 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 use crate::{cors, login};
 
-/// How far a token reaches. Each includes the ones before it.
+/// What a token allows. Each scope includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// Look at everything.
+    /// Read everything.
     Read = 1,
     /// Submit jobs, work on them, and take part in elections.
     Worker = 2,
-    /// Pause, limit, schedule, cancel, retry, forget, resign and transfer.
+    /// Pause, limit, schedule, cancel, retry, move and delete; resign, transfer and drain.
     Admin = 3,
 }
 
@@ -46,7 +46,7 @@ pub struct Tokens {
     digests: Vec<(Scope, [u8; 32])>,
 }
 
-/// The fewest characters of a token: what is shorter can be guessed.
+/// The minimum length of a token in bytes: a shorter one could be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
 
 const TOKEN_BYTES_MAX: usize = 512;
@@ -54,7 +54,7 @@ const TOKEN_BYTES_MAX: usize = 512;
 /// The most tokens: all of them are compared with every request.
 const TOKENS_MAX: usize = 100;
 
-/// Why a text holds no tokens. Shows none of it.
+/// Why a list of tokens is invalid. Shows none of its text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct TokensError {
@@ -71,14 +71,14 @@ impl Tokens {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no tokens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.digests.is_empty()
     }
 
-    /// Reads `SCOPE TOKEN` lines; blank ones and those that start with `#` mean nothing. A token alone is
-    /// one for `admin`.
+    /// Reads `SCOPE TOKEN` lines, and skips blank lines and those that start with `#`. A token without a scope gets
+    /// `admin`.
     pub fn parse(text: &str) -> Result<Self, TokensError> {
         let mut tokens = Self::none();
         for (place, line) in text.lines().enumerate() {
@@ -129,7 +129,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// The scope of the sender of these headers; none if it has no valid token, and is not logged in with one.
+    /// The scope of the sender of these headers; `None` without a valid token or login.
     pub(crate) fn scope(&self, headers: &HeaderMap) -> Option<Scope> {
         if self.is_empty() {
             return Some(Scope::Admin);
@@ -145,14 +145,14 @@ impl Tokens {
         login::token(&self.digests, headers, seconds())
     }
 
-    /// What a browser is to keep instead of the token that these headers have; none if they have none that is known.
+    /// The cookie value that a browser keeps instead of the token in these headers; `None` if they hold no known token.
     pub(crate) fn login(&self, headers: &HeaderMap) -> Option<String> {
         let token = bearer(headers)?;
         self.scope_of_bytes(token)?;
         Some(login::value(&digest(token), seconds()))
     }
 
-    /// The scope of a token; none if it is not one of these.
+    /// The scope of a token; `None` if it is unknown.
     pub(crate) fn scope_of(&self, token: &str) -> Option<Scope> {
         self.scope_of_bytes(token.as_bytes())
     }
@@ -173,8 +173,8 @@ impl Tokens {
         }
     }
 
-    /// Who sends these headers, for the log: the start of the token's digest, which tells tokens apart and is of no use
-    /// to anybody else.
+    /// Names the sender of these headers for the log, by the start of the token's digest. That tells tokens apart, and
+    /// cannot be used to log in.
     pub(crate) fn who(&self, headers: &HeaderMap) -> String {
         let sent = headers.get(header::AUTHORIZATION).map(|sent| {
             let sent = sent.as_bytes();
@@ -191,14 +191,14 @@ impl Tokens {
         format!("{scope} token {first:02x}{second:02x}{third:02x}{fourth:02x}")
     }
 
-    /// Whether a request may come from where its browser says it does. Programs say nothing, and may.
+    /// Whether a request may come from the origin that its browser names. Programs name none, and are allowed.
     ///
-    /// With tokens it may: no page of elsewhere has one. Without, any page that a user of this host looks
-    /// at could send requests here, so those are refused that come from another origin, and those that
-    /// name this host by a name that is not local (a page can make its own name point here). That the page
-    /// could not read the answer is not enough: it could still have the server make it.
+    /// With tokens, every origin is allowed: pages from elsewhere do not have a token. Without tokens, any page that a
+    /// user of this host opens could send requests here. So requests from another origin are refused, and so are
+    /// requests that name this host by a name that is not local (a page can make its own name point here). It is not
+    /// enough that the page cannot read the answer: the call would still be carried out.
     ///
-    /// Pages of `named` origins may, too.
+    /// Pages of `named` origins are allowed too.
     pub(crate) fn origin_is_allowed(&self, headers: &HeaderMap, named: &[String]) -> bool {
         if !self.is_empty() {
             return true;
@@ -210,7 +210,7 @@ impl Tokens {
         if cors::named_origin(headers, named).is_some() {
             return true;
         }
-        // A page of another port of this host is of the same site, and of another origin.
+        // A page on another port of this host is the same site, but another origin.
         let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
         if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
             return false;
@@ -254,7 +254,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
         .then(|| token.trim_ascii())
 }
 
-/// This host's wall clock: how long logins last is told by nothing else.
+/// This host's wall clock, in seconds. Used only for the end of logins.
 fn seconds() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs()

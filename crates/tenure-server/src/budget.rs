@@ -1,9 +1,11 @@
-//! How many bytes are in memory at once, over all connections: of bodies that arrive, and of answers that are read.
+//! Limits how many bytes are in memory at once, over all connections: request bodies that arrive, and answers that
+//! clients are reading.
 //!
-//! A connection may have one of each, and there may be thousands: the product of two harmless limits is more than any
-//! host has. So each takes its bytes from one budget. A body takes them as they arrive, not as they are announced: who
-//! announces much and sends little has little. An answer has them until its last byte is written. When there are none
-//! left, connections that make no progress are closed, and the caller waits a moment for what they had.
+//! A connection may have one of each, and there may be thousands of connections: the product of two harmless limits is
+//! more memory than any host has. So all of them take their bytes from one budget. A body takes bytes as they arrive,
+//! not as announced: a client that announces much and sends little holds little. An answer holds its bytes until the
+//! last one is written. When none are left, connections that make no progress are closed, and the caller waits a
+//! moment for their bytes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,10 +25,10 @@ use crate::connections::{Connection, Connections};
 /// How long to wait for the bytes of connections that were closed.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Smaller answers are not counted: each connection may have one, and they take no more than its buffers do.
+/// Smaller answers are not counted: they take no more memory than the connection's buffers do.
 pub(crate) const SMALL_BYTES: usize = 16 * 1024;
 
-/// So many bytes for all.
+/// A number of bytes that all connections share.
 #[derive(Debug, Clone)]
 pub(crate) struct Budget(Arc<Shared>);
 
@@ -37,7 +39,7 @@ struct Shared {
     freed: Notify,
 }
 
-/// Bytes of a budget, until it is dropped.
+/// Bytes taken from a budget, returned when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Room {
     budget: Budget,
@@ -59,7 +61,7 @@ impl Budget {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// No bytes yet, for a connection.
+    /// An empty room for a connection.
     pub(crate) fn room(&self, holder: Option<Arc<Connection>>) -> Room {
         Room {
             budget: self.clone(),
@@ -70,7 +72,7 @@ impl Budget {
 }
 
 impl Room {
-    /// Takes more bytes. False if there are not so many left; then nothing is taken.
+    /// Takes more bytes. Returns false, and takes none, if there are not enough left.
     pub(crate) fn try_grow(&mut self, bytes: usize) -> bool {
         let Shared {
             bytes_max, used, ..
@@ -85,7 +87,7 @@ impl Room {
         taken.is_ok()
     }
 
-    /// The same; if there are none left, slow connections lose theirs.
+    /// Like [`try_grow`](Self::try_grow), but when memory is short it closes slow connections and waits a moment.
     pub(crate) async fn grow(&mut self, bytes: usize, connections: &Connections) -> bool {
         if self.try_grow(bytes) {
             return true;
@@ -107,8 +109,7 @@ impl Room {
         timeout(PATIENCE, grown).await.is_ok()
     }
 
-    /// Takes or gives back so that it has just as many, whether there are so many or not: what is in memory already
-    /// has to be counted.
+    /// Sets the room to exactly this size, even beyond the budget: what is in memory already has to be counted.
     pub(crate) fn set(&mut self, bytes: usize) {
         match bytes.checked_sub(self.bytes) {
             Some(more) => {
@@ -119,12 +120,13 @@ impl Room {
         }
     }
 
-    /// No bytes yet, for the same connection.
+    /// An empty room for the same connection.
     pub(crate) fn another(&self) -> Self {
         self.budget.room(self.holder.clone())
     }
 
-    /// All of it has arrived: its connection is waiting for us now, however long that takes.
+    /// Stops counting these bytes against the connection: all of the body has arrived, so from now on the client waits
+    /// for us and is not slow.
     pub(crate) fn settle(&mut self) {
         if let Some(holder) = self.holder.take() {
             holder.subtract(self.bytes);
@@ -157,16 +159,15 @@ impl Drop for Room {
     }
 }
 
-/// Says that an answer is counted already.
+/// Marks an answer that is counted already.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counted;
 
-/// Says that an answer is given also when there are too many bytes already: an operator needs it just
-/// then.
+/// Marks an answer that is given even when the budget is used up: that is when an operator needs it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Essential;
 
-/// An answer whose bytes are those of a room, until the last of them is written.
+/// Attaches a room to an answer, until the last byte is written.
 pub(crate) fn counted(response: Response, room: Room) -> Response {
     let mut response = response.map(|body| {
         Body::new(Roomed {
@@ -178,7 +179,7 @@ pub(crate) fn counted(response: Response, room: Room) -> Response {
     response
 }
 
-/// A body in one piece. Its room goes along with the piece: the body itself is dropped before that is written.
+/// A body in one piece. The room moves along with the piece, since the body is dropped before the piece is written.
 struct Roomed {
     body: Body,
     room: Option<Room>,

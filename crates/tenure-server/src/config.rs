@@ -1,4 +1,4 @@
-//! What a server can be told, checked once, with everything that is wrong in one answer.
+//! A server's configuration, checked once; all mistakes are reported together.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,14 +13,14 @@ use url::Url;
 use crate::handlers::osqueue::{Door, Network};
 use crate::{Scope, Tls, Tokens, extract};
 
-/// Where everything is kept unless told otherwise.
+/// The default store.
 pub const STORE_DEFAULT: &str = "file:./tenure-data";
 
-/// Where to listen unless told otherwise.
+/// The default address to listen on.
 pub const LISTEN_DEFAULT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
-/// The ttl of a server that is to cost little, unless told otherwise.
+/// The default ttl with `economy`.
 pub const ECONOMY_TTL_DEFAULT: Duration = Duration::from_secs(120);
 
 /// How a server is set up. The defaults are right for a first try on one host.
@@ -28,14 +28,14 @@ pub const ECONOMY_TTL_DEFAULT: Duration = Duration::from_secs(120);
 pub struct Config {
     /// The store, by URL. Every server of a namespace uses the same one.
     pub store: String,
-    /// The namespace: everything of one cluster is under it.
+    /// The namespace. All keys of one cluster are under it.
     pub namespace: String,
-    /// This node's name, stable over restarts. Default: the host's name and the port.
+    /// This node's name, which stays the same over restarts. Default: the host's name and the port.
     pub node: Option<String>,
     /// Where to listen. Port 0 takes a free one. An address that others can reach needs tokens.
     pub listen: SocketAddr,
-    /// The URL under which the other servers reach this one, to forward to it when it leads. Default: the
-    /// address listened on, if that is one and not all of them.
+    /// The URL under which the other servers reach this one, to forward to it when it leads. Default: the address
+    /// listened on, unless that is a wildcard.
     pub advertise: Option<String>,
     /// How long until the others replace a server that is not heard from. Shorter: a faster takeover, and
     /// more heartbeats (three per ttl). It has to be well above the store's slowest answers.
@@ -45,17 +45,17 @@ pub struct Config {
     /// How long one request of the session to the store may take before its answer counts as lost. Default: 2/10 of the
     /// ttl, with `economy` 1/10 and at most 10 s.
     pub request_timeout: Option<Duration>,
-    /// How long a node has to start a shard that it was given, while this server hands out daemons. Default: 30 s, or
+    /// How long a node has to start a shard that it was given, while this server assigns daemons. Default: 30 s, or
     /// more where the ttl asks for it.
     pub acknowledge_timeout: Option<Duration>,
-    /// How long a node has to end a shard that it is to give up. Default: 30 s, or more where the ttl asks for it.
+    /// How long a node has to end a shard that is taken from it. Default: 30 s, or more where the ttl asks for it.
     pub drain_timeout: Option<Duration>,
-    /// Whether to ask the store for as little as the ttl allows, for stores that bill each request. Half as many heartbeats; a
-    /// crash is noticed after the ttl all the same.
+    /// Whether to send as few requests to the store as the ttl allows, for stores that bill each request. Halves the
+    /// number of heartbeats; a crash is still noticed after the ttl.
     pub economy: bool,
     /// Ceilings on the requests to the store, of this server alone. What its heartbeats need is kept in reserve.
     pub throttle: throttled::Config,
-    /// From 0 to 100: servers with a higher priority come first when nobody leads.
+    /// From 0 to 100. When there is no leader, servers with a higher priority come first.
     pub priority: u8,
     /// Labels of this node, for placement.
     pub labels: BTreeMap<String, String>,
@@ -63,28 +63,28 @@ pub struct Config {
     pub log: tenure::queue::Config,
     /// What one job or batch may hold.
     pub queue: core::Limits,
-    /// Who may do what. None: everybody who reaches the address may do everything, so the address has to
-    /// be on loopback.
+    /// Who may do what. Without tokens, everybody who can reach the address may do everything, so the address has to be
+    /// on loopback.
     pub tokens: Tokens,
-    /// Certificate and key, to serve HTTPS.
+    /// Certificate and key for HTTPS.
     pub tls: Option<Tls>,
-    /// What clients may take of the server.
+    /// Limits on what clients may use.
     pub limits: Limits,
     /// A listener for clients of osqueue, and nothing else.
     pub osqueue: Option<Osqueue>,
-    /// Web pages of these origins may call this server: `https://app.example.org`. Other pages may not, unless they are
-    /// of this server.
+    /// Web pages of these origins may call this server, for example `https://app.example.org`. Others may not, except
+    /// this server's own pages.
     pub cors_origins: Vec<String>,
 }
 
-/// A listener that has osqueue's calls at its root.
+/// A listener that serves osqueue's calls at its root.
 #[derive(Clone)]
 pub struct Osqueue {
     /// Where to listen. Port 0 takes a free one. An address that others can reach needs tokens.
     pub listen: SocketAddr,
-    /// What comes from these networks without a token is done with the one below.
+    /// Calls from these networks without a token use the token below.
     pub networks: Vec<Network>,
-    /// A token of the server's, which reaches as far as these networks may.
+    /// One of the server's tokens. Its scope is what these networks may do.
     pub token: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl std::fmt::Debug for Osqueue {
 }
 
 impl Osqueue {
-    /// At an address, for those who have a token.
+    /// A listener at an address, for callers who have a token.
     #[must_use]
     pub const fn new(listen: SocketAddr) -> Self {
         Self {
@@ -150,44 +150,47 @@ impl Osqueue {
 
 const MINUTES_PER_DAY: u32 = 24 * 60;
 
-/// So much more than its heartbeats is kept for a session: for the leases, and for heartbeats that are sent again.
+/// For a session, its heartbeats are reserved, and this part of them more, and `RESERVE_MIN`: for leases, and for
+/// heartbeats that are repeated.
 const RESERVE_SHARE: u32 = 10;
 const RESERVE_MIN: u32 = 50;
 
-/// What clients may take of the server.
+/// Limits on what clients may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// The most connections. A waiting worker takes one. When all are taken the oldest that has not been allowed any
-    /// call yet is closed; if there is none, further ones are told of the server's health, and that it is full.
+    /// The most connections. A waiting worker takes one. When all are taken, the oldest one that has not been allowed
+    /// any call yet is closed. If there is none, further connections get answers about the server's health, and
+    /// otherwise that it is full.
     pub connections_max: usize,
-    /// The most claims that wait for a job, and of forwarded calls. Further ones are answered 429.
+    /// The most calls that wait: claims without a job yet, and forwarded calls. Further ones are answered 429.
     pub waits_max: usize,
     /// The most followers of events. Further ones are answered 429.
     pub followers_max: usize,
     /// The most sockets of osqueue's clients (`/v1/ws`). Further ones are answered 429.
     pub sockets_max: usize,
-    /// The most sessions of a namespace, of candidates over HTTP and of nodes, at which a new candidate is still let in.
-    /// The leader of the cluster lists them all, with every heartbeat if there are daemons. Beyond, a new one is answered 429.
+    /// The most sessions of a namespace, of candidates over HTTP and of nodes, at which a new candidate is still let
+    /// in. The leader of the cluster lists them all, with every heartbeat if there are daemons. Beyond that, a new
+    /// candidate is answered 429.
     pub candidates_max: usize,
     /// The most elections that were ever held in a namespace. Another one over HTTP is answered 429.
     pub elections_max: usize,
     /// The largest body of a request.
     pub body_bytes_max: usize,
-    /// All bodies being received together, as far as they have arrived, with the buffers that they arrive in. Beyond,
-    /// connections that make no progress are closed, and further requests are answered 429.
+    /// The most bytes of all bodies together that are being received, with the buffers that they arrive in. Beyond
+    /// that, connections that make no progress are closed, and further requests are answered 429.
     pub bodies_bytes_max: usize,
-    /// All larger answers being read together. Beyond, readers that make no progress lose their connection, and
-    /// further ones are answered 429.
+    /// The most bytes of all larger answers together that clients are reading. Beyond that, clients that make no
+    /// progress lose their connection, and further calls are answered 429.
     pub answers_bytes_max: usize,
     /// How long a connection may be idle, or take to send the head of a request.
     pub head_timeout: Duration,
     /// How long a client may take to send a body.
     pub body_timeout: Duration,
-    /// How long a client may take to read some of an answer that waits for it.
+    /// How long a client may read nothing of an answer that waits for it.
     pub write_timeout: Duration,
-    /// How long a call that needs the leader is held while nobody can answer it, before it is answered 503. Enough for
-    /// another server to take over: the ttl, and the time to read the log. A leader that is asked is not waited for any
-    /// longer either, but for two seconds at least.
+    /// How long a call that needs the leader is held while there is none to answer it, before it is answered 503.
+    /// Should be long enough for another server to take over: the ttl, and the time to read the log. A leader that was
+    /// asked gets no longer to answer either, but at least two seconds.
     pub hold_timeout: Duration,
     /// The most calls that are held. Further ones are answered 503 at once.
     pub holds_max: usize,
@@ -217,7 +220,7 @@ impl Default for Limits {
     }
 }
 
-/// Why a server cannot be set up so: every reason.
+/// Everything that is wrong with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", violations.join("; "))]
 pub struct ConfigError {
@@ -284,7 +287,7 @@ impl Config {
         }
     }
 
-    /// The ceilings, if there are any, with what the session needs in reserve.
+    /// The ceilings, if there are any. They keep in reserve what the session needs.
     pub(crate) fn throttle(&self) -> Result<Option<Throttle>, tenure_store::Error> {
         let throttled::Config {
             reads_per_minute,
@@ -303,14 +306,14 @@ impl Config {
         .map(Some)
     }
 
-    /// Whether heartbeats, which never wait, would take most of what may be written in a minute.
+    /// Whether heartbeats, which never wait, would take most of the writes allowed in a minute.
     fn starves_commits(&self) -> bool {
         let heartbeats = self.session().heartbeats_per_day() / MINUTES_PER_DAY + 1;
         let most = self.throttle.writes_per_minute;
         most.is_some_and(|most| most < 2 * heartbeats)
     }
 
-    /// Every violation at once. Nothing is opened.
+    /// Checks everything, and reports all violations together. Opens nothing.
     pub fn check(&self) -> Result<(), ConfigError> {
         let mut violations = Vec::new();
         let mut hint = None;
@@ -417,7 +420,7 @@ impl Limits {
                 1024,
                 64 * 1024 * 1024,
             ),
-            // One page of jobs has to fit.
+            // A page of jobs has to fit.
             (
                 "answers_bytes_max",
                 self.answers_bytes_max,
@@ -449,7 +452,7 @@ impl Limits {
     }
 }
 
-/// The URL of a server as others use it: scheme, host and port, and nothing else.
+/// Parses the URL that others use for this server: scheme, host and port, and nothing else.
 pub(crate) fn advertised(text: &str) -> Result<Url, String> {
     // A URL may hold a password by mistake, so it is not repeated.
     let problem =

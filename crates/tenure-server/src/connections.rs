@@ -1,12 +1,12 @@
-//! The connections of a server, and which of them go first when there is no room for all.
+//! The connections of a server, and which of them are closed first when there is no room for all.
 //!
-//! A connection is a *stranger* until one of its calls was allowed: it has sent nothing yet, or no token that fits, or
-//! has only asked for what anybody may. When all places are taken the oldest stranger makes room for the next
-//! connection, so strangers cannot keep anybody out. When nobody is a stranger, a further connection gets one of a
-//! few *spare* places: there it is told whether the server is healthy, and nothing else.
+//! A connection is a *stranger* until one of its calls was allowed: it has sent nothing yet, or no valid token, or has
+//! only made calls that need no token. When the server is full, the oldest stranger is closed for the next connection,
+//! so strangers cannot keep anybody out. When no connection is a stranger, a further one gets one of a few *spare*
+//! places: there it can ask whether the server is healthy, and nothing else.
 //!
-//! What a connection has in memory, a body that arrives or an answer that is being read, is counted here too. When the
-//! budget for it is used up, those that have made no progress for a while lose their connection: see
+//! What a connection holds in memory (a body that arrives, or an answer that its client reads) is counted here too.
+//! When the budget is used up, connections that have made no progress for a while are closed: see
 //! [`Connections::shed_slow`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,10 +24,10 @@ use crate::hold::Kept;
 /// Places beyond the limit, for health checks.
 pub(crate) const SPARE_MAX: usize = 16;
 
-/// Without a byte in either direction for this long, a connection is slow. It matters only when memory is short.
+/// A connection is slow if no byte has moved in either direction for this long. It matters only when memory is short.
 const STALLED: Duration = Duration::from_secs(1);
 
-/// A body or an answer that has taken this long is slow, however often a byte of it moves.
+/// A body or an answer that takes this long is slow, even if bytes of it keep moving.
 const LINGERING: Duration = Duration::from_secs(10);
 
 /// All connections of one server.
@@ -47,14 +47,14 @@ struct Places {
     spare: BTreeSet<u64>,
 }
 
-/// One connection, or one of the streams of an HTTP/2 connection, or one call of a WebSocket: those share all but the
+/// One connection, or one stream of an HTTP/2 connection, or one call of a WebSocket: those share everything but the
 /// call that is being answered.
 #[derive(Debug)]
 pub(crate) struct Connection {
     shared: Arc<SharedConnection>,
     /// The call that is being answered, as long as it could be made again.
     kept: Mutex<Option<Kept>>,
-    /// What takes the connection over once a switch of protocols was answered.
+    /// What takes over the connection once the answer that switches protocols is written.
     switched: Mutex<Option<Switched>>,
 }
 
@@ -66,9 +66,9 @@ struct SharedConnection {
     is_stranger: AtomicBool,
     has_answered: AtomicBool,
     asks_for_health: AtomicBool,
-    /// When a byte moved last, in milliseconds since the server started.
+    /// When a byte last moved, in milliseconds since the server started.
     progressed_ms: AtomicU64,
-    /// What it has in memory, and since when it has had anything there.
+    /// The bytes that it holds in memory, and since when it has held any.
     bytes: AtomicUsize,
     bytes_since_ms: AtomicU64,
     close: Notify,
@@ -83,7 +83,7 @@ impl Connections {
         }
     }
 
-    /// Gives a new connection a place, if need be that of another, which is closed.
+    /// Admits a new connection. If the server is full, closes another to make room, or gives it a spare place.
     pub(crate) fn admit(&self, peer: SocketAddr) -> Arc<Connection> {
         let mut places = self.places();
         let is_full = places.all.len() - places.spare.len() >= self.connections_max;
@@ -126,19 +126,20 @@ impl Connections {
         connection
     }
 
-    /// A connection has ended.
+    /// Notes that a connection has ended.
     pub(crate) fn left(&self, connection: &Connection) {
         self.places().remove(connection.shared.number);
     }
 
-    /// A call of this connection was allowed: it is no stranger any more. False if there is no place for it.
+    /// Notes that a call of this connection was allowed, so that it is not a stranger any more. False if there is no
+    /// room for it.
     pub(crate) fn welcome(&self, connection: &Connection) -> bool {
         if !connection.shared.is_stranger.load(Ordering::Relaxed) {
             return true;
         }
         let mut places = self.places();
         let number = connection.shared.number;
-        // It made room for another in this very moment: what it asks is not begun any more.
+        // It was just closed to make room for another, so its call is not started.
         if !places.all.contains_key(&number) {
             return false;
         }
@@ -159,7 +160,7 @@ impl Connections {
         true
     }
 
-    /// Closes the slowest connections that hold at least so many bytes together, or all that are slow.
+    /// Closes the slowest connections until they have freed this many bytes, or all slow ones.
     pub(crate) fn shed_slow(&self, bytes: usize) {
         let now = milliseconds(self.started);
         let mut places = self.places();
@@ -195,7 +196,7 @@ impl Connections {
 }
 
 impl Places {
-    /// Its place is free at once; its task ends a moment later.
+    /// Frees its place at once; its task ends a moment later.
     fn close(&mut self, number: u64) {
         if let Some(connection) = self.remove(number) {
             connection.shared.close.notify_one();
@@ -218,12 +219,12 @@ impl Connection {
         }
     }
 
-    /// The same connection for one of several calls at a time: each keeps its own.
+    /// The same connection for one of several concurrent calls; each keeps its own.
     pub(crate) fn stream(&self) -> Arc<Self> {
         Arc::new(Self::of(self.shared.clone()))
     }
 
-    /// Leaves the connection to another protocol, once the answer that says so was written.
+    /// Hands the connection to another protocol once the answer that announces it is written.
     pub(crate) fn switch(&self, to: Switched) {
         let mut switched = self.switched.lock().unwrap_or_else(PoisonError::into_inner);
         *switched = Some(to);
@@ -234,7 +235,7 @@ impl Connection {
         switched.take()
     }
 
-    /// Where it comes from.
+    /// The client's address.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.shared.peer
     }
@@ -244,18 +245,18 @@ impl Connection {
         self.shared.close.notified().await;
     }
 
-    /// A byte was read or written.
+    /// Notes that a byte was read or written.
     pub(crate) fn progressed(&self) {
         let now = milliseconds(self.shared.started);
         self.shared.progressed_ms.store(now, Ordering::Relaxed);
     }
 
-    /// A byte of an answer was written.
+    /// Notes that a byte of an answer was written.
     pub(crate) fn answered(&self) {
         self.shared.has_answered.store(true, Ordering::Relaxed);
     }
 
-    /// Its present call is a health check.
+    /// Notes that its present call is a health check.
     pub(crate) fn ask_for_health(&self) {
         self.shared.asks_for_health.store(true, Ordering::Relaxed);
     }
@@ -264,13 +265,13 @@ impl Connection {
         self.shared.asks_for_health.load(Ordering::Relaxed)
     }
 
-    /// Whether no call of it was allowed or answered yet: then it can be told that nothing was done.
+    /// Whether none of its calls was allowed or answered yet: then it can be told that nothing was done.
     pub(crate) fn is_unheard(&self) -> bool {
         self.shared.is_stranger.load(Ordering::Relaxed)
             && !self.shared.has_answered.load(Ordering::Relaxed)
     }
 
-    /// It has more in memory.
+    /// Counts more bytes that it holds in memory.
     pub(crate) fn add(&self, bytes: usize) {
         if bytes > 0 && self.shared.bytes.fetch_add(bytes, Ordering::Relaxed) == 0 {
             let now = milliseconds(self.shared.started);
@@ -278,12 +279,12 @@ impl Connection {
         }
     }
 
-    /// It has less in memory.
+    /// Counts fewer bytes that it holds in memory.
     pub(crate) fn subtract(&self, bytes: usize) {
         self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Keeps a call whose body has been read, in case that it has to be made again.
+    /// Keeps a call whose body has been read, in case it has to be made again.
     pub(crate) fn keep(&self, call: Kept) {
         *self.kept() = Some(call);
     }

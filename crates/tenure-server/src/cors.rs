@@ -1,6 +1,6 @@
-//! Web pages of other origins, as far as they were named: what browsers want to be told before they let a page call.
+//! CORS: what browsers need to be told before they let web pages of other, named origins call this server.
 //!
-//! Credentials of the browser's are never allowed: a page that has a token sends it itself.
+//! Browser credentials are never allowed: a page that has a token sends it itself.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
-/// How long a browser may remember what it was told, in seconds.
+/// How long a browser may cache the answer, in seconds.
 const REMEMBERED: &str = "600";
 
 const METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
 
-/// What clients send, osqueue's among them.
+/// The headers that clients send, osqueue's included.
 const HEADERS: &str = "authorization, content-type, connect-protocol-version, connect-timeout-ms, if-none-match, \
     last-event-id, prefer, traceparent, tracestate";
 
-/// What their pages may read.
+/// The headers that pages may read.
 const EXPOSED: &str = "connect-protocol-version, etag, retry-after";
 
-/// The origin of a request, if it is one of those.
+/// The origin of a request, if it is one of the named ones.
 pub(crate) fn named_origin<'a>(
     headers: &'a HeaderMap,
     named: &[String],
@@ -34,7 +34,7 @@ pub(crate) fn named_origin<'a>(
     is_named.then_some(origin)
 }
 
-/// Everything that a router answers, for pages of these origins. Without any, nothing is added to it.
+/// Adds CORS headers to all answers of a router, for pages of these origins. Without origins, adds nothing.
 pub(crate) fn around(router: Router, named: &[String]) -> Router {
     if named.is_empty() {
         return router;

@@ -79,7 +79,7 @@ impl Default for Dashboard {
 }
 
 impl Dashboard {
-    /// For how long this broker has seen the leader of a term, by its own clock; none if it saw another one last.
+    /// For how long this broker has seen the leader of a term, by its own clock; `None` if it last saw another one.
     pub(crate) fn seen_for(
         &self,
         term: tenure::core::election::Term,
@@ -203,7 +203,7 @@ fn now() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Plain data behind a lock: a panic elsewhere leaves it whole.
+/// The lock guards plain data, which stays consistent if another thread panics.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

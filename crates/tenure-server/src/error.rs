@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] crate::ConfigError),
     /// The certificate or its key cannot be used.
@@ -14,15 +14,15 @@ pub enum Error {
     Tls {
         /// What is wrong.
         what: String,
-        /// What would be right.
+        /// How to fix it.
         hint: String,
     },
     /// The address cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },

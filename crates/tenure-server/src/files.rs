@@ -1,32 +1,33 @@
 //! How many connections fit into the files that this process may have open.
 //!
-//! A connection is a file. If connections could take the last one, the store and the session would fail for want of
-//! another, and strangers could end a term. So there are never more than fit beside what the server itself needs.
+//! A connection is a file. If connections could take the last one, the store and the session would run out of files,
+//! and strangers could end a term. So there are never more connections than fit beside the files that the server itself
+//! needs.
 
 use rustix::process::{Resource, getrlimit};
 
 use crate::connections::SPARE_MAX;
 
-/// How many files are kept for the store, the session, the log and what else the server opens. Where few are allowed at
-/// all, it is a part of them.
+/// How many files are reserved for the store, the session, the log and everything else that the server opens; a share
+/// of all files where few are allowed.
 const RESERVE_MAX: usize = 128;
 const RESERVE_PART: usize = 4;
 
-/// How many clients are turned away at a time, how many sockets may be on their way to a place, and how many connections
-/// to the leader may be idle: less where few files are allowed.
+/// How many clients are turned away at a time, how many new sockets may wait to be admitted, and how many connections
+/// to the leader may be idle; fewer where few files are allowed.
 const FAREWELLS_MAX: usize = 256;
 const ARRIVING_MAX: usize = 64;
 const IDLE_MAX: usize = 256;
 const PASSING_PART: usize = 8;
 
-/// What fits.
+/// How many connections of each kind fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Room {
     /// The most connections.
     pub(crate) connections_max: usize,
-    /// The most calls that are forwarded to the leader at a time: each takes a second connection.
+    /// The most calls that are forwarded to the leader at a time: each takes another connection.
     pub(crate) forwards_max: usize,
-    /// The most connections to the leader that are kept without a call.
+    /// The most idle connections to the leader that are kept.
     pub(crate) idle_max: usize,
     /// The most clients that are turned away at a time.
     pub(crate) farewells_max: usize,
@@ -34,7 +35,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// As many connections as are wanted, or as fit; at least one.
+    /// Room for as many connections as wanted, or as fit; at least one.
     pub(crate) fn new(wanted: usize, files: Option<usize>) -> Self {
         let files = files.unwrap_or(usize::MAX);
         let reserve = RESERVE_MAX.min(files / RESERVE_PART);
@@ -43,7 +44,7 @@ impl Room {
         let [farewells_max, arriving_max, idle_max] =
             [FAREWELLS_MAX, ARRIVING_MAX, IDLE_MAX].map(passing);
         let rest = left - farewells_max - arriving_max - idle_max;
-        // A broker that leads forwards nothing, and others may have to forward every call.
+        // A leader forwards nothing; a standby may have to forward every call.
         let connections_max = wanted.min(rest / 4 * 3).max(1);
         let forwards_max = wanted.min(rest.saturating_sub(connections_max)).max(1);
         Self {
@@ -55,14 +56,14 @@ impl Room {
         }
     }
 
-    /// The most sockets of clients, in whatever state.
+    /// The most sockets of clients, in any state.
     pub(crate) const fn sockets_max(&self) -> usize {
         let passing = self.farewells_max + self.arriving_max + 1;
         self.connections_max + SPARE_MAX + passing
     }
 }
 
-/// How many files this process may have open; none if that is not limited.
+/// How many files this process may have open; `None` if unlimited.
 pub(crate) fn most() -> Option<usize> {
     let most = getrlimit(Resource::Nofile).current?;
     Some(usize::try_from(most).unwrap_or(usize::MAX))

@@ -1,11 +1,12 @@
-//! From a standby to the leader: any server answers any call.
+//! Forwards calls from a standby to the leader, so that any server answers any call.
 //!
-//! Answers stream, so a standby keeps none of them, and long polls and event streams pass through. A call is
-//! forwarded once: one that arrives forwarded and finds no leader here is answered `no_leader`, so two servers
-//! that each take the other for the leader cannot pass a call back and forth. What broke after it was sent may
-//! have been done; what is sent again then is in `repeat.rs`, and for how long in `hold.rs`.
+//! Answers are streamed, so a standby keeps none of them in memory, and long polls and event streams pass through. A
+//! call is forwarded only once: if it arrives forwarded and this server does not lead, it is answered `no_leader`. So
+//! two servers that each believe the other leads cannot pass a call back and forth. A call whose connection broke
+//! after it was sent may have been done; `repeat.rs` decides what is sent again, and `hold.rs` for how long.
 //!
-//! A server with TLS forwards to no leader without: the call would cross the network in the clear, its token with it.
+//! A server with TLS does not forward to a leader without it: the call and its token would cross the network
+//! unencrypted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,7 @@ use crate::handlers::health::NO_ROOM;
 use crate::problem::{Problem, chain};
 use crate::{Error, Tls, config, tls};
 
-/// Says that a call was forwarded already, and for whom.
+/// Says that a call was already forwarded, and for which client.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("tenure-forwarded");
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,27 +43,27 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the leader may take to begin the stream of its dashboard.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long a leader that leads no longer may take to answer what it was sent before: it is told to step down, ends what it
-/// has begun, and answers.
+/// How long a former leader may take to answer what it was sent while it led: it finishes what it has begun, and
+/// answers.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// The same once another one leads. A leader that is alive has answered everything before it lets go of its term, so this is
-/// for what is on its way; one that hangs answers nothing.
+/// The same once another one leads. A leader that is alive answers everything before it releases its term, so this
+/// covers answers in transit; one that hangs answers nothing.
 const GRACE_REPLACED: Duration = Duration::from_millis(100);
 
-/// How long a leader may take to say how it is.
+/// How long a leader may take to report its health.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most bytes of a problem, or of what a leader says about itself.
+/// The most bytes of a problem document, or of a leader's health report.
 const PROBLEM_BYTES_MAX: usize = 64 * 1024;
 
-/// How often a waiting call looks whether the leader is still the same.
+/// How often a waiting call checks whether the leader is still the same.
 const LEADER_CHECK: Duration = Duration::from_millis(100);
 
 /// Shorter than the time after which the leader closes an idle connection.
 const CONNECTION_IDLE: Duration = Duration::from_secs(20);
 
-/// Headers that are about one connection, not about the message.
+/// Headers that belong to one connection, not to the message.
 const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     header::PROXY_AUTHENTICATE,
@@ -74,7 +75,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// Headers that are about this server, which has checked them: to another one they would say something else.
+/// Headers that are meant for this server, which has checked them: to another server they would mean something else.
 const OF_THIS_SERVER: [HeaderName; 6] = [
     header::HOST,
     header::ORIGIN,
@@ -84,32 +85,32 @@ const OF_THIS_SERVER: [HeaderName; 6] = [
     HeaderName::from_static("sec-fetch-user"),
 ];
 
-/// Says that an answer is another server's.
+/// Marks an answer that came from another server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PassedOn;
 
-/// Why a call got no answer of the leader's.
+/// Why a call got no answer from the leader.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// Nothing was done, and that may soon be otherwise.
+    /// Nothing was done, and another attempt may soon succeed.
     NotDone(Problem),
     /// It may have been done.
     Lost(Problem),
-    /// There is no use in trying again.
+    /// Trying again would not help.
     Final(Problem),
 }
 
-/// The way to the leader.
+/// Connects to the leader.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     client: Client<HttpsConnector<HttpConnector>, Body>,
-    /// Connections to the leader that have a call.
+    /// Room for connections to the leader that carry a call.
     connections: Arc<Semaphore>,
-    /// Whether to forward by TLS only.
+    /// Whether to forward over TLS only.
     is_secure: bool,
-    /// Where the leader was found. One look-up at a time, and one per leader.
+    /// The leader's address, once known. One look-up at a time, and one per leader.
     found: Mutex<Option<(Incarnation, Origin)>>,
-    /// The leader whose certificate could not be verified, if that was said already.
+    /// The leader whose certificate could not be verified, if that was already logged.
     distrusted: std::sync::Mutex<Option<Incarnation>>,
 }
 
@@ -124,7 +125,7 @@ impl Forwarder {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        // A leader whose host is gone answers nothing at all, not even that.
+        // Notices a leader whose host is gone: nothing else would answer.
         tcp.set_keepalive(Some(Duration::from_secs(10)));
         tcp.enforce_http(false);
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
@@ -146,8 +147,8 @@ impl Forwarder {
         })
     }
 
-    /// What to say if a leader could not be reached since its certificate cannot be verified. That passes only if somebody
-    /// does something about it, so the log says it, once per leader.
+    /// The reason to give if a leader could not be reached because its certificate cannot be verified. Somebody has
+    /// to fix that, so it is logged, once per leader.
     fn distrust(
         &self,
         leader: &Leader,
@@ -169,7 +170,7 @@ impl Forwarder {
         Some("the leader's certificate cannot be verified, so nothing is forwarded to it")
     }
 
-    /// Where a leader can be reached. Reads the store when the leader is a new one.
+    /// The leader's address. Reads the store if the leader is new.
     async fn origin(&self, app: &App, leader: &Leader) -> Result<Origin, Failed> {
         let mut found = self.found.lock().await;
         if let Some((incarnation, origin)) = &*found
@@ -184,7 +185,8 @@ impl Forwarder {
             let gone = "the leader's session is gone, and there is no new leader yet";
             return Err(Failed::NotDone(Problem::no_leader(gone)));
         };
-        // A session of this process, now or before: it does not serve the queue, or it would not ask.
+        // The session is this node's own, of this process or an earlier one. It does not serve the queue, or the call
+        // would not be forwarded.
         if session.about.address.is_none() && leader.node == *app.node.id() {
             let own = Problem::no_leader(
                 "this broker holds the lease, but does not serve the queue at the moment",
@@ -233,7 +235,7 @@ fn parse(address: &str) -> Result<Origin, String> {
     }
 }
 
-/// Passes a call on to the leader, and its answer back. Once, whatever comes of it.
+/// Forwards a call to the leader and returns the answer. Tries only once.
 pub(crate) async fn forward(app: Arc<App>, request: Request) -> Response {
     let forwarded = async {
         let leader = leader(&app)?;
@@ -266,7 +268,7 @@ pub(crate) fn leader(app: &App) -> Result<Leader, Failed> {
     }
 }
 
-/// Why this broker, which leads, does not serve yet.
+/// Why this broker does not serve yet, although it leads.
 pub(crate) fn not_yet(app: &App) -> &'static str {
     match app.queue.state() {
         Serving::Recovering(_) => "this broker leads and is reading the log",
@@ -274,7 +276,7 @@ pub(crate) fn not_yet(app: &App) -> &'static str {
     }
 }
 
-/// Sends a call to a leader, and waits for the answer until another one leads, or until then at the latest.
+/// Sends a call to a leader. Waits for the answer until another one leads, or until the deadline.
 pub(crate) async fn try_forward(
     app: &App,
     leader: &Leader,
@@ -327,7 +329,7 @@ pub(crate) async fn try_forward(
     }
 }
 
-/// The answer has its connection until the last byte of it was read.
+/// Keeps the connection's permit until the last byte of the answer has been read.
 fn holding(response: Response, connection: OwnedSemaphorePermit) -> Response {
     response.map(|body| {
         Body::new(body.map_err(move |error| {
@@ -337,14 +339,14 @@ fn holding(response: Response, connection: OwnedSemaphorePermit) -> Response {
     })
 }
 
-/// This server stops, and has given the calls that it has passed on the time to be answered: most are at once, by the
-/// leader that it has just handed over to. A claim may wait for longer.
+/// Resolves when this server stops and its forwarded calls have had time to be answered. Most are answered at once,
+/// by the leader that it has just handed over to. A claim may wait for longer.
 async fn stopped(app: &App) {
     app.stop.cancelled().await;
     sleep(GRACE.min(app.config.limits.stop_timeout / 2)).await;
 }
 
-/// A leader's answer, unless it is that it leads no longer, and did nothing.
+/// Reads a leader's answer. An error if it says that it no longer leads and did nothing.
 async fn read(response: Response, is_safe: bool) -> Result<Response, Failed> {
     if response.status() != StatusCode::SERVICE_UNAVAILABLE {
         return Ok(response);
@@ -357,7 +359,7 @@ async fn read(response: Response, is_safe: bool) -> Result<Response, Failed> {
         Ok(problem) if problem.code == Code::NoLeader => {
             Err(Failed::NotDone(Problem::no_leader(&problem.detail)))
         }
-        // Its term ended while it was at it.
+        // Its term ended while it was handling the call.
         Ok(problem) if problem.code == Code::UnknownOutcome && !is_safe => Err(Failed::Lost(
             Problem::new(Code::UnknownOutcome, problem.detail)
                 .hint("send it again with the same id"),
@@ -366,7 +368,7 @@ async fn read(response: Response, is_safe: bool) -> Result<Response, Failed> {
     }
 }
 
-/// Asks a leader whether it serves: none if it does, and why it does not otherwise.
+/// Asks a leader whether it serves: `None` if it does, otherwise the reason.
 pub(crate) async fn reason_not_to(app: &App, leader: &Leader) -> Option<&'static str> {
     #[derive(serde::Deserialize)]
     struct Readiness {
@@ -402,12 +404,12 @@ pub(crate) async fn reason_not_to(app: &App, leader: &Leader) -> Option<&'static
     }
 }
 
-/// Whether a connection failed since the certificate of the other side cannot be verified.
+/// Whether a connection failed because the other side's certificate cannot be verified.
 fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return matches!(error, rustls::Error::InvalidCertificate(_));
     }
-    // The source of such an error is that of what it holds.
+    // The source of an I/O error skips the error that it wraps, so look at that one first.
     let held = error
         .downcast_ref::<std::io::Error>()
         .and_then(std::io::Error::get_ref);
@@ -417,7 +419,7 @@ fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
     }
 }
 
-/// What to say when a call was sent and its answer did not come.
+/// The failure when a call was sent and its answer did not come.
 fn lost(is_safe: bool, what: &str) -> Failed {
     if is_safe {
         return Failed::NotDone(Problem::no_leader(what));
@@ -429,7 +431,7 @@ fn lost(is_safe: bool, what: &str) -> Failed {
     Failed::Lost(problem.hint("send it again with the same id"))
 }
 
-/// Waits until somebody else leads, this server included, or nobody does for a while; and the old leader has had time to
+/// Waits until another one leads (or this server), or no one has led for a while, and the old leader has had time to
 /// answer.
 async fn replaced(app: &App, leader: &Leader) {
     let mut looks = interval(LEADER_CHECK);

@@ -1,7 +1,7 @@
-//! What every request passes before its handler: is it allowed, and is it to be answered here?
+//! What every request passes before its handler: is it allowed, and should this server answer it?
 //!
-//! One layer does all of it, since each costs allocations on every request: tokens, forwarding, counting, spans, the
-//! audit trail, and an answer for the client if the handler panics.
+//! One layer does all of it, since each layer costs allocations on every request: tokens, forwarding, counting,
+//! spans, the audit trail, and an answer for the client if the handler panics.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -35,7 +35,7 @@ use crate::trace;
 /// Where a call is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnsweredBy {
-    /// By whichever server is asked.
+    /// By any server.
     AnyBroker,
     /// By the leader: a standby forwards it.
     Leader,
@@ -45,7 +45,7 @@ pub(crate) enum AnsweredBy {
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
     app: Arc<App>,
-    /// What a token has to allow; none for what anybody may ask.
+    /// The scope that a token needs; `None` for calls that need no token.
     scope: Option<Scope>,
     answered_by: AnsweredBy,
     route: Arc<Route>,
@@ -115,8 +115,8 @@ impl Gate {
         Entry::new(self.route.name(), request, tokens, connection)
     }
 
-    /// Counts the bytes of an answer that is in memory until its reader has them. If there are too many already, what
-    /// was only looked at is not answered; what was done has to be.
+    /// Counts the bytes of an answer while it is in memory. If the budget is used up, a read is refused; a change was
+    /// already made, so its answer is sent.
     fn count(&self, response: Response, call: &Call) -> Response {
         let bytes = response.body().size_hint().exact().unwrap_or(0);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -146,21 +146,21 @@ impl<S> Layer<S> for Gate {
     }
 }
 
-/// A route behind its gate.
+/// A route with its gate in front.
 #[derive(Debug, Clone)]
 pub(crate) struct Gated<S> {
     inner: S,
     gate: Gate,
 }
 
-/// What has to be known of a request when it is answered.
+/// What has to be known about a request when it is answered.
 #[derive(Debug)]
 struct Call {
     connection: Option<Arc<Connection>>,
     is_safe: bool,
     entry: Option<Entry>,
-    /// A call without a body, to be made again if this server leads no longer. One with a body is kept by its
-    /// connection, once the body is read.
+    /// A call without a body, to be made again if this server no longer leads. A call with a body is kept by its
+    /// connection once the body is read.
     kept: Option<Kept>,
 }
 
@@ -313,8 +313,8 @@ where
         let response = loop {
             let handling = this.handling.as_mut().project();
             let is_here = matches!(handling, HandlingProjected::Here { .. });
-            // A handler that panics has lost its own state only: what is shared is never left half changed,
-            // since it changes under locks that are held for plain assignments. Its caller gets an answer.
+            // A handler that panics loses only its own state: shared state changes under locks that are held only for
+            // plain assignments, so it is never left half changed. The caller gets an answer.
             let polled = catch_unwind(AssertUnwindSafe(|| match handling {
                 HandlingProjected::Here { future } => {
                     future.poll(context).map(|Ok(response)| response)
@@ -333,7 +333,7 @@ where
                         .into_response()
                 }
             };
-            // It stopped leading before it did anything: the call goes to the next leader.
+            // This server stopped leading before it did anything, so the call goes to the next leader.
             if is_here
                 && this.gate.answered_by == AnsweredBy::Leader
                 && response.extensions().get::<NotServed>().is_some()
@@ -348,14 +348,14 @@ where
         };
         let was_passed_on = response.extensions().get::<PassedOn>().is_some();
         let mut response = if was_passed_on {
-            // It is in the leader's memory, not in ours.
+            // The answer is in the leader's memory, not in ours.
             response
         } else {
             this.gate.count(response, this.call)
         };
         let app = &this.gate.app;
         if app.leaving.is_cancelled() {
-            // Its connections are to be gone before it is.
+            // Clients should close their connections before this server stops.
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
         }

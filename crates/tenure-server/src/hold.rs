@@ -1,19 +1,21 @@
-//! Calls that need the leader, on a server that is not: they are passed on, and held for a moment if nobody can answer.
+//! Calls that need the leader, on a server that does not lead: they are forwarded, and held for a moment if no server
+//! can answer.
 //!
-//! Between two leaders, or while a new one reads the log, nobody can be asked. A call is then held here, until there is
-//! somebody, this server included, or until its time is up: it costs its caller time and no error. What was
-//! certainly not done is held: a call that has reached nobody, or that a server has refused because it does not lead. What
-//! may have been done is held only if it can be sent again without harm, as `repeat.rs` says; if there is nobody to
-//! send it to in time, or it is of another kind, it is answered `unknown_outcome`.
+//! Between two leaders, or while a new one reads the log, no server can answer. A call is then held here until one can
+//! (which may be this server), or until its time is up: the caller waits, but gets no error. A call that was certainly
+//! not done is held: it reached no server, or was refused by one that does not lead. A call that may have been done is
+//! held only if it can be sent again without harm, as `repeat.rs` decides. If there is no leader in time, or the call
+//! is of another kind, it is answered `unknown_outcome`.
 //!
-//! A call that was passed on to a leader that hangs is not waited for once another one leads, nor for longer than calls are
-//! held, or than its caller has said that it waits (`Prefer: wait`). A claim may wait for a job besides.
+//! If a leader hangs, a call forwarded to it is abandoned when another one leads, or when the call has taken longer
+//! than calls are held or than its caller said it waits (`Prefer: wait`). The time that a claim waits for a job comes
+//! on top.
 //!
-//! A server that has lost its own session, and does not get another one within a moment, holds nothing: another server may
-//! well know the leader. One that has just started, and has no session yet, has lost nothing.
+//! A server that has lost its own session, and does not soon get another one, holds nothing: another server may well
+//! know the leader. A server that has just started and has no session yet does hold calls.
 //!
-//! So many calls are held at once, and their bodies take of the same budget as all bodies. A call that was forwarded
-//! already is not held: the server that forwarded it does that.
+//! The number of held calls is limited, and their bodies count against the same budget as all bodies. A call that was
+//! already forwarded is not held: the server that forwarded it does that.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -37,13 +39,13 @@ use crate::handlers::health;
 use crate::problem::{NotServed, Problem};
 use crate::repeat::{Repeat, SENDINGS_MAX, Settled};
 
-/// How often a held call looks whether somebody can be asked.
+/// How often a held call checks whether a server can answer it.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long what a leader said about itself is good for, while calls are held.
+/// How long a leader's health report is reused while calls are held.
 const FRESH: Duration = Duration::from_millis(200);
 
-/// A leader is given this long to answer, even if no call is held for so long: it may well live.
+/// A leader gets at least this long to answer, even if calls are held for less: it may well be alive.
 const ANSWER_TIME_MIN: Duration = Duration::from_secs(2);
 
 /// A call that can be made again: nothing was done for it yet.
@@ -51,7 +53,7 @@ const ANSWER_TIME_MIN: Duration = Duration::from_secs(2);
 pub(crate) struct Kept {
     pub(crate) parts: Parts,
     pub(crate) body: Bytes,
-    /// What its body takes.
+    /// The memory of its body.
     pub(crate) _room: Option<Room>,
 }
 
@@ -61,7 +63,7 @@ impl Kept {
     }
 }
 
-/// Answers a call that needs the leader: there, or here once this server leads.
+/// Answers a call that needs the leader: forwards it, or handles it here once this server leads.
 pub(crate) async fn answer<S>(app: Arc<App>, mut call: Kept, mut inner: S) -> Response
 where
     S: Service<Request, Response = Response, Error = Infallible>,
@@ -71,18 +73,18 @@ where
     let bytes_max = app.config.limits.body_bytes_max;
     let repeat = Repeat::prepare(&mut call.parts, &mut call.body, bytes_max);
     let hold_timeout = app.config.limits.hold_timeout;
-    // Its caller counts from when it called, and its wait for a job is no part of that.
+    // The caller's patience counts from its call, and excludes the wait for a job.
     let patience = hold_timeout.max(ANSWER_TIME_MIN);
     let patience = preferred(&call.parts.headers).map_or(patience, |asked| asked.min(patience));
     let deadline = started + repeat.wait() + patience;
-    // Until when it is held. Counted from its first failure: until then a claim may have waited for a job.
+    // Until when it is held, counted from its first failure: before that a claim may have waited for a job.
     let mut until = None;
     let mut place = None;
-    // What its caller is told if nothing more is heard of it, once it may have been done; and how often it was sent.
+    // Once the call may have been done: the answer if no other comes. And how often the call was sent.
     let mut unknown = None;
     let mut sendings = 0;
-    // Whether the leader that is known has refused a call, or could not be reached: then it is asked how it is before
-    // it is sent anything again.
+    // Whether the known leader has refused the call or could not be reached: then its health is checked before it is
+    // sent anything again.
     let mut is_wary = false;
     loop {
         let answered = if app.is_serving() {
@@ -98,7 +100,7 @@ where
                 },
             }
         } else if is_forwarded {
-            // Perhaps by itself, in a session that has ended since.
+            // The server that forwarded it may be this one, in an earlier session.
             let no_leader =
                 "this broker does not lead at the moment; if that lasts, its log says why";
             return Problem::no_leader(no_leader).into_response();
@@ -155,8 +157,7 @@ where
     }
 }
 
-/// The answer to a call that is not held any longer: why nobody could be asked, if more is known than its last attempt
-/// has met.
+/// The answer to a call that is not held any longer: a better reason than the last attempt's, if one is known.
 async fn why(app: &App, answered: Response) -> Response {
     if app.stop.is_cancelled() {
         return Problem::no_leader("this broker is stopping, and nobody else leads yet")
@@ -185,7 +186,7 @@ async fn pass_on(
     forward::try_forward(app, &leader, call.request(), until).await
 }
 
-/// The answer to a call that is given up: what is known of it.
+/// The answer to a call that is abandoned: what is known about it.
 fn given_up(app: &App, problem: Option<Problem>) -> Response {
     app.metrics.forward_failures.inc();
     let unknown = || {
@@ -197,7 +198,7 @@ fn given_up(app: &App, problem: Option<Problem>) -> Response {
     problem.unwrap_or_else(unknown).into_response()
 }
 
-/// A call was sent whose answer is lost.
+/// Notes that a call was sent and its answer was lost.
 fn lost(sendings: &mut u32, unknown: &mut Option<Problem>, problem: Option<Problem>) -> Response {
     *sendings += 1;
     if unknown.is_none() {

@@ -1,8 +1,8 @@
 //! The broker: a durable queue, elections and a cluster, over HTTP, for every language.
 //!
-//! [`Server::start`] joins a namespace and listens. Of all servers of a namespace one leads and serves the
-//! queue; the others are standbys: they forward what they are asked to the leader, and one of them takes
-//! over when it is gone. So any of them can be asked anything.
+//! [`Server::start`] joins a namespace and listens. One of a namespace's servers leads and serves the queue. The
+//! others are standbys: they forward calls to the leader, and one of them takes over when it is gone. So clients can
+//! call any of them.
 //!
 //! ```no_run
 //! use tenure_server::{Config, Server};
@@ -18,20 +18,20 @@
 //!
 //! # What is guaranteed
 //!
-//! - What was answered with success is durable, and was done by the leader of its term: that is the queue's
+//! - A call that was answered with success is durable, and was done by the leader of its term: that is the queue's
 //!   promise, and nothing here weakens it.
-//! - Every request gets one answer. What is wrong with it is the caller's to read: a problem document
-//!   (RFC 9457) with a stable code, and the field.
-//! - A call is passed on until one server has taken it. One whose outcome is not known is answered
-//!   `unknown_outcome`, never sent again by the server.
-//! - While nobody leads, calls are held for a moment, in bounded number: a hand-over costs no error.
-//! - A worker that goes away while it waits for a job takes none.
+//! - Every request gets one answer. A refusal says what is wrong: a problem document (RFC 9457) with a stable code,
+//!   and the field.
+//! - A call is forwarded until one server has accepted it. A call whose outcome is unknown is sent again only where a
+//!   repeat does no harm; otherwise it is answered `unknown_outcome`.
+//! - While there is no leader, a bounded number of calls is held for a moment, so that a hand-over causes no errors.
+//! - A worker that goes away while it waits for a job does not claim one.
 //! - Memory is bounded: connections, waiting claims, followers of events, readings of the namespace, and the bytes of bodies and
 //!   of answers all have a limit, and every phase of a connection has a time.
 //!
 //! # What is not
 //!
-//! That a standby sees what the leader has committed this instant: it keeps no copy of the queue.
+//! That a standby knows what the leader has just committed: it keeps no copy of the queue.
 
 mod alarm;
 mod app;

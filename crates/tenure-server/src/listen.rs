@@ -1,7 +1,7 @@
-//! The accept loop: connections, their times and their number.
+//! The accept loop: it limits how many connections there are, and how long each phase takes.
 //!
-//! axum's own loop installs no timer, so a client that sends its head slowly, or never, keeps a connection
-//! for ever. Here every phase has a time: the handshake, the head (and idleness between two), the body (in
+//! axum's own loop installs no timer, so a client that sends its head slowly, or never, would keep a connection for
+//! ever. Here every phase has a time limit: the handshake, the head (and the idle time between two), the body (in
 //! `extract.rs`) and the answer (in `stall.rs`).
 
 use std::io;
@@ -43,7 +43,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait when the system has no room for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often to say that connections cannot be accepted.
+/// How often to log that connections cannot be accepted.
 const SAY_AGAIN: Duration = Duration::from_secs(30);
 
 /// The most bytes of a request's head, and of what is read ahead.
@@ -52,14 +52,14 @@ pub(crate) const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// The most headers of a request.
 const HEADERS_MAX: usize = 64;
 
-/// The most calls of an HTTP/2 connection at a time. Clients assume a hundred until they are told, and what they send above the bound
-/// before that fails (RFC 9113, 6.5.2).
+/// The most concurrent calls of an HTTP/2 connection. Clients assume a hundred until they learn the limit, and calls
+/// that they send above a lower limit before that would fail (RFC 9113, 6.5.2).
 const STREAMS_MAX: u32 = 128;
 
 /// How much of a body may arrive by HTTP/2 before any of it is read, and counted.
 const WINDOW_BYTES: u32 = 64 * 1024;
 
-/// How long an HTTP/2 connection may take to say that it is still there.
+/// How long a client may take to answer a ping on an HTTP/2 connection.
 const ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How an HTTP/2 connection begins. No method of HTTP/1.1 does.
@@ -68,17 +68,18 @@ const PREFACE: &[u8] = b"PRI ";
 /// How often to look for the rest of a preface.
 const PREFACE_LOOK: Duration = Duration::from_millis(10);
 
-/// How long a client that is turned away may take to send the rest and to read why.
+/// How long a client that is turned away may take to send the rest and to read the reason.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a connection that has made room for another may take until what it has sent is read. As long as that, its
-/// socket is one of those that pass.
+/// How long a connection that was closed to make room may take until what it has sent is read. Until then its socket
+/// still counts, as one of those that come and go.
 const HEARING: Duration = Duration::from_millis(100);
 
-/// How much of what it still sends is read, so that the system does not reset the connection before it has the answer.
+/// How much of what a client still sends is read. Otherwise the system would reset the connection before the client
+/// has the answer.
 const FAREWELL_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The same for one whose call was answered before all of it was read.
+/// The same for a client whose call was answered before all of it was read.
 const UNREAD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 #[derive(Clone)]
@@ -86,19 +87,19 @@ pub(crate) struct Listening {
     pub(crate) router: Router,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) limits: Limits,
-    /// Cancelled: no new connections, and the present ones end with their request.
+    /// When cancelled, there are no new connections, and present ones end with their request.
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
     pub(crate) connections: Arc<Connections>,
-    /// How many sockets there are at most, with those that are being closed.
+    /// Room for sockets, including those that are being closed.
     pub(crate) sockets: Arc<Semaphore>,
-    /// How many are turned away at a time. The others are just cut off.
+    /// Room for connections that are turned away with an answer. Others are just cut off.
     pub(crate) farewells: Arc<Semaphore>,
-    /// Who comes in by it, and as whom, if it is not the listener for everything.
+    /// Who may use this listener, and with which token, if it serves only osqueue's calls.
     pub(crate) door: Option<Arc<Door>>,
 }
 
-/// What a connection's requests are answered by: each is told which connection it came by.
+/// Passes a connection's requests to the router, each with its connection attached.
 struct Entrance {
     router: TowerToHyperService<Router>,
     connection: Arc<Connection>,
@@ -130,7 +131,7 @@ impl Service<Request<Incoming>> for Entrance {
     }
 }
 
-/// HTTP/2 names the host in another place.
+/// Copies the host to the header, since HTTP/2 names it elsewhere.
 fn named(request: &mut Request<Incoming>) {
     if request.headers().contains_key(header::HOST) {
         return;
@@ -142,7 +143,7 @@ fn named(request: &mut Request<Incoming>) {
     }
 }
 
-/// Whether a connection begins as one of HTTP/2. Nothing is taken from it.
+/// Whether a connection begins as HTTP/2. Only peeks: consumes nothing.
 async fn is_http2(stream: &TcpStream) -> bool {
     let mut start = [0; PREFACE.len()];
     loop {
@@ -165,12 +166,12 @@ struct Leaving {
 impl Drop for Leaving {
     fn drop(&mut self) {
         self.connections.left(&self.connection);
-        // One that never came about holds its connection, which holds it.
+        // Breaks a reference cycle: a protocol switch that never happened holds its connection, which holds it.
         drop(self.connection.take_switched());
     }
 }
 
-/// Connections that cannot be accepted, several times a second: said once, and then now and then.
+/// Limits log lines about connections that cannot be accepted, which may happen several times a second.
 #[derive(Debug, Default)]
 struct Complaint {
     said_at: Option<Instant>,
@@ -178,7 +179,7 @@ struct Complaint {
 }
 
 impl Complaint {
-    /// Whether to say it now, and how often it was not said since the last time.
+    /// Whether to log now: if so, how many times it was not logged since the last line.
     fn is_due(&mut self, now: Instant) -> Option<u64> {
         if self.said_at.is_some_and(|at| now < at + SAY_AGAIN) {
             self.unsaid += 1;
@@ -190,7 +191,7 @@ impl Complaint {
 }
 
 impl Listening {
-    /// Accepts until it is told to stop. Connections go on in tasks of their own.
+    /// Accepts connections until it is told to stop. Each connection runs in its own task.
     pub(crate) async fn run(self, listener: TcpListener) {
         let mut complaint = Complaint::default();
         loop {
@@ -218,8 +219,8 @@ impl Listening {
         }
     }
 
-    /// Waits until there is room for another socket. That is never long: a connection that has to make room for another is closed
-    /// at once.
+    /// Waits until there is room for another socket. This never takes long: a connection that has to make room for
+    /// another is closed at once.
     async fn accept(
         &self,
         listener: &TcpListener,
@@ -256,8 +257,9 @@ impl Listening {
         }
     }
 
-    /// A connection that has made room before it was heard may be a health check, and those are always answered: what it has
-    /// sent is looked at. Without a place it is told how the server is, and nothing else is begun for it.
+    /// Gives a connection that was closed to make room, before any of its calls was read, a last chance: it may be a
+    /// health check, and those are always answered. So what it has sent is read. Without a place, only a health check
+    /// is answered, and no other call is started.
     async fn last_word(&self, conversation: impl Future<Output = ()>, connection: &Connection) {
         let mut conversation = pin!(conversation);
         if connection.is_unheard() {
@@ -268,7 +270,7 @@ impl Listening {
         }
     }
 
-    /// Tells a client that none of its calls was looked at, rather than to leave it in doubt.
+    /// Tells a client that none of its calls was read, so that it does not have to wonder.
     async fn turn_away(&self, mut stream: TcpStream) {
         let Ok(_place) = self.farewells.try_acquire() else {
             return;
@@ -295,7 +297,7 @@ impl Listening {
                     begun = begun => begun.ok(),
                     () = self.stop.cancelled() => None,
                 };
-                // It has sent nothing.
+                // The client has sent nothing.
                 let Some(is_http2) = begun else {
                     return;
                 };
@@ -390,9 +392,8 @@ impl Listening {
     }
 }
 
-/// Closes a connection on which nothing more is answered. A client that is still sending, whose call was refused before its
-/// body was read, may send on for a while: the system would reset the connection otherwise, and the client would lose the
-/// answer.
+/// Closes a connection after its last answer. If a call was refused before its body was read, the client may go on
+/// sending for a while: otherwise the system would reset the connection, and the client would lose the answer.
 async fn see_off<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     let _ = stream.shutdown().await;
     let mut piece = [0; 1024];
@@ -405,7 +406,7 @@ async fn see_off<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     }
 }
 
-/// Whether an error of accept says nothing about the next one.
+/// Whether an error of `accept` concerns only one connection, and the next may succeed.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,32 +1,34 @@
 //! Logging a browser in: the dashboard's cookie.
 //!
-//! A reader shows a token once, and the browser gets a cookie that is not the token: an end, and a keyed digest of it made with
-//! the token's digest as the key. So every broker with the same tokens can check it, none has to remember it, nobody can make a
-//! token of it, and it ends with its token. It ends by the wall clock of the broker that is asked, as certificates do; a clock
-//! that is wrong makes a login longer or shorter, and nothing else.
+//! A user enters a token once, and the browser gets a cookie that is not the token: it holds an expiry time and a
+//! keyed digest of that time, with the token's digest as the key. So every broker with the same tokens can check it,
+//! no broker has to remember it, nobody can derive the token from it, and it becomes invalid with its token. It
+//! expires by the wall clock of the broker that is asked, as certificates do; a wrong clock only makes a login longer
+//! or shorter.
 //!
-//! No script can read the cookie (`HttpOnly`), and no page of another site has it sent (`SameSite=Strict`). Browsers know hosts
-//! here and not ports, so a page of another port is of the same site: a cookie counts only beside a header of the dashboard's, and
-//! to send one elsewhere a page has to ask first, which is refused. Programs send tokens; for them nothing changes.
+//! No script can read the cookie (`HttpOnly`), and no page of another site can cause it to be sent
+//! (`SameSite=Strict`). For cookies, browsers look at hosts and not ports, so a page on another port is the same
+//! site. So a cookie counts only together with a header of the dashboard's, and a page of another origin may send
+//! that header only after a CORS preflight request, which is refused. Programs send tokens; nothing changes for them.
 
 use axum::http::{HeaderMap, HeaderName, header};
 use ring::hmac;
 
 use crate::auth::Scope;
 
-/// What the page sends with every call.
+/// The header that the page sends with every call.
 pub(crate) const PAGE: HeaderName = HeaderName::from_static("x-tenure-dashboard");
 
-/// Browsers refuse the second name from a page that did not come by TLS, and for more than one host.
+/// The cookie's names, without and with TLS. Browsers accept the second only over TLS and for one host.
 const NAMES: [&str; 2] = ["tenure_login", "__Host-tenure_login"];
 
 /// How long a login lasts, in seconds.
 const LASTS: u64 = 30 * 86_400;
 
-/// What the digest is for: no other use of a token's digest can be taken for it.
+/// Separates this use of a token's digest from any other.
 const PURPOSE: &[u8] = b"tenure dashboard login 1\0";
 
-/// The value of the cookie for a token with this digest.
+/// The cookie value for the token with this digest.
 pub(crate) fn value(digest: &[u8; 32], now: u64) -> String {
     let end = now.saturating_add(LASTS);
     let tag = hmac::sign(&key(digest), &message(end));
@@ -34,7 +36,7 @@ pub(crate) fn value(digest: &[u8; 32], now: u64) -> String {
     format!("{end}.{}", hex.collect::<String>())
 }
 
-/// The headers' cookie, for the one who is logged in with one of these tokens: which one. `now` is in seconds since 1970.
+/// Which of these tokens the headers' cookie was made from. `now` is in seconds since 1970.
 pub(crate) fn token<'a>(
     tokens: &'a [(Scope, [u8; 32])],
     headers: &HeaderMap,
@@ -44,7 +46,7 @@ pub(crate) fn token<'a>(
     if !headers.contains_key(PAGE) || site.is_some_and(|site| site != b"same-origin") {
         return None;
     }
-    // The widest, if a browser is logged in twice.
+    // If a browser is logged in twice, the token with the widest scope counts.
     let sent = sent(headers).filter_map(|sent| checked(tokens, sent, now));
     sent.max_by_key(|(scope, _)| *scope)
 }
@@ -54,7 +56,7 @@ fn sent(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let cookies = cookies.filter_map(|cookies| cookies.to_str().ok());
     let cookies = cookies.flat_map(|cookies| cookies.split(';'));
     let cookies = cookies.filter_map(|cookie| cookie.trim().split_once('='));
-    // A browser sends one of each name; more are somebody's who wants this to take long.
+    // A browser sends one cookie of each name; only an attacker would send many, to make this slow.
     let ours = cookies.filter(|(name, _)| NAMES.contains(name)).take(4);
     ours.map(|(_, value)| value)
 }
@@ -107,7 +109,7 @@ pub(crate) fn set(value: &str, is_secure: bool) -> String {
     format!("{name}={value}; Path=/; Max-Age={LASTS}; HttpOnly; SameSite=Strict{secure}")
 }
 
-/// The headers that take every cookie of ours away.
+/// The headers that remove all our cookies.
 pub(crate) fn unset() -> [String; 2] {
     [false, true]
         .map(|is_secure| set("", is_secure).replace(&format!("Max-Age={LASTS}"), "Max-Age=0"))

@@ -1,12 +1,12 @@
-//! Calls that look at the whole namespace, whatever its size: they share what is read.
+//! Calls that read the whole namespace, of any size: they share their readings.
 //!
-//! To read a thousand sessions takes a thousand requests to the store, and anybody with a token may ask. So one such
-//! reading is under way at a time, and a caller that asks meanwhile waits for it, or for the next one: each caller has a moment
-//! before which its answer must not have begun. For one who only looks that is a second ago, or the last change that was
-//! made through this server, whichever is later; for one who has just changed something it is that change. A
-//! reading goes on if its caller goes away, and its failure is shared as well: a store in trouble is not asked more often for it.
+//! Reading a thousand sessions takes a thousand requests to the store, and anybody with a token may ask. So only one
+//! such reading is under way at a time, and a caller that asks meanwhile waits for it, or for the next one: each
+//! caller has an earliest time at which its reading may have begun. For a read, that is a second ago or the last
+//! change made through this server, whichever is later; after a change, it is that change. A reading continues if its
+//! caller goes away. Its failure is shared as well, so that a store in trouble does not get more requests.
 //!
-//! So many callers wait at once; further ones are answered 429.
+//! The number of waiting callers is limited; further ones are answered 429.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -24,22 +24,22 @@ use crate::app::App;
 use crate::handlers::cluster;
 use crate::problem::Problem;
 
-/// How old a reading may be for one who only looks.
+/// How old a reading may be for a read.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How many callers wait for a reading.
+/// The most callers that wait for a reading.
 const CALLERS_MAX: usize = 256;
 
 /// How long a reading may take.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is shared.
+/// The shared readings.
 #[derive(Debug)]
 pub(crate) struct Looks {
     sessions: Shared<NamespaceView>,
     cluster: Shared<Arc<Overview>>,
     room: Semaphore,
-    /// When something was changed last by a call to this server.
+    /// When a call to this server last changed something.
     changed: Mutex<Option<Instant>>,
 }
 
@@ -47,9 +47,9 @@ pub(crate) struct Looks {
 #[derive(Debug)]
 pub(crate) struct Overview {
     pub(crate) cluster: Cluster,
-    /// The same, as it is sent.
+    /// The cluster as JSON, ready to be sent.
     pub(crate) json: Bytes,
-    /// How long ago each session had been written.
+    /// How long before the reading each session was written.
     pub(crate) ages: BTreeMap<Incarnation, Duration>,
 }
 
@@ -73,17 +73,17 @@ impl Looks {
             .map_err(|_| Problem::overloaded(full))
     }
 
-    /// A call that changes something: when it ends, however it ends, what was read before is too old.
+    /// Marks a call that changes something: when it ends, even by an error, earlier readings are too old.
     pub(crate) fn change(&self) -> Changing<'_> {
         Changing(&self.changed)
     }
 
-    /// The moment for one who only looks.
+    /// The earliest start of a reading that is recent enough for a read.
     pub(crate) fn recent(&self) -> Instant {
         recent(&self.changed)
     }
 
-    /// The namespace, with its sessions as they were at some moment since.
+    /// The namespace, with its sessions read no earlier than `since`.
     pub(crate) async fn sessions(
         &self,
         app: &App,
@@ -94,7 +94,7 @@ impl Looks {
         self.sessions.get(since, read).await
     }
 
-    /// The cluster as it was at some moment since.
+    /// The cluster, read no earlier than `since`.
     pub(crate) async fn cluster(
         &self,
         app: &Arc<App>,
@@ -124,7 +124,7 @@ fn recent(changed: &Mutex<Option<Instant>>) -> Instant {
     changed.map_or(fresh, |changed| changed.max(fresh))
 }
 
-/// One reading at a time, and the last one.
+/// Allows one reading at a time, and keeps the last one.
 #[derive(Debug)]
 struct Shared<T>(Arc<tokio::sync::Mutex<Option<Reading<T>>>>);
 
@@ -141,20 +141,20 @@ impl<T> Default for Shared<T> {
 }
 
 impl<T: Clone + Send + 'static> Shared<T> {
-    /// What was read last if that was begun since, or what is read now.
+    /// The last reading if it was begun recently enough, otherwise a new one.
     async fn get(
         &self,
         since: Instant,
         read: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
-        // Callers get it in their order. The first one reads, and those behind it find what it has read.
+        // Callers get the lock in order. The first one reads, and the others find its reading.
         let mut last = self.0.clone().lock_owned().await;
         if let Some(last) = &*last
             && last.begun >= since
         {
             return last.result.clone();
         }
-        // A task of its own: if this caller goes away, the others get what it has begun.
+        // Runs in its own task: if this caller goes away, the others still get the reading.
         let task = tokio::spawn(async move {
             let begun = Instant::now();
             let result = timeout(READ_TIMEOUT, read).await.unwrap_or_else(|_| {
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// A reading that takes 100 ms, and says which it is.
+    /// A reading that takes 100 ms and returns its number.
     fn reading(
         count: &Arc<AtomicUsize>,
     ) -> impl Future<Output = Result<usize, Problem>> + Send + 'static {

@@ -1,5 +1,5 @@
-//! Numbers for Prometheus. No label takes a value that a client chooses, except the names of queues, and of
-//! those only so many.
+//! Metrics for Prometheus. No label takes a value that clients choose, except queue names, and their number is
+//! limited.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ mod latencies;
 use collector::Others;
 pub(crate) use latencies::Latencies;
 
-/// Bounds of the time of a request, in seconds: commits on a local disk, on a network, and long polls.
+/// Histogram bounds for the time of a request, in seconds: from commits on a local disk or a network to long polls.
 const BOUNDS: [f64; 14] = [
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 60.0,
 ];
@@ -43,19 +43,19 @@ struct AnswerLabels {
     status: &'static str,
 }
 
-/// What is counted about requests, and the registry that everything is published from.
+/// The metrics of requests, and the registry that publishes everything.
 pub(crate) struct Metrics {
     registry: Mutex<Registry>,
     requests: Family<AnswerLabels, Counter>,
     seconds: Family<RouteLabels, Histogram>,
     in_flight: Gauge,
-    /// Calls that wait until somebody leads.
+    /// Calls that are held until there is a leader.
     held: Gauge,
-    /// Calls that a standby passed on, by what came of it.
+    /// Calls that a standby forwarded and got an answer to.
     pub(crate) forwarded: Counter,
     pub(crate) forward_failures: Counter,
     pub(crate) latencies: Arc<Latencies>,
-    /// What other parts of the process publish.
+    /// The metrics of other parts of the process.
     pub(crate) others: Others,
 }
 
@@ -129,7 +129,7 @@ impl Metrics {
         })
     }
 
-    /// Lets others publish on the same page.
+    /// Lets other parts publish on the same page.
     pub(crate) fn register<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
         add(&mut self
             .registry
@@ -143,7 +143,7 @@ impl Metrics {
         Held(self.held.clone())
     }
 
-    /// Publishes what bodies and answers take.
+    /// Publishes the memory of bodies and answers.
     pub(crate) fn count_bytes(&self, bodies: &Budget, answers: &Budget) {
         let bytes = Bytes {
             bodies: bodies.clone(),
@@ -152,7 +152,7 @@ impl Metrics {
         self.register(|registry| registry.register_collector(Box::new(bytes)));
     }
 
-    /// The page.
+    /// The page of metrics.
     pub(crate) fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::with_capacity(16 * 1024);
         let registry = self
@@ -170,7 +170,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// What is in memory for clients.
+/// The memory held for clients.
 #[derive(Debug)]
 struct Bytes {
     bodies: Budget,
@@ -212,13 +212,13 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Its path, as the document has it.
+    /// Its path, as in the OpenAPI document.
     pub(crate) fn name(&self) -> &str {
         &self.route
     }
 }
 
-/// A call that waits until somebody leads.
+/// A call that is held until there is a leader.
 #[derive(Debug)]
 pub(crate) struct Held(Gauge);
 
@@ -228,7 +228,7 @@ impl Drop for Held {
     }
 }
 
-/// A request being answered. Counted when it is, or when its client goes away.
+/// A request that is being answered. It is counted when it is answered, or when its client goes away.
 #[derive(Debug)]
 pub(crate) struct Measured {
     route: Arc<Route>,

@@ -1,4 +1,4 @@
-//! The interface as a document. Paths and schemas come from the handlers and types themselves.
+//! The OpenAPI document. Paths and schemas come from the handlers and types themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, PathItem, Ref, RefOr, Response, Schema};
 use utoipa::{Modify, OpenApi};
 
-/// What stands around the paths.
+/// The document around the paths.
 #[derive(Debug, OpenApi)]
 #[openapi(
     info(
@@ -49,7 +49,7 @@ impl Modify for Token {
     }
 }
 
-/// The document as it is served: with what holds for every call.
+/// The document as it is served, with everything added that applies to every call.
 pub(crate) fn finished(mut document: utoipa::openapi::OpenApi) -> Bytes {
     let mut requests = Vec::new();
     for item in document.paths.paths.values_mut() {
@@ -76,7 +76,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     methods.into_iter().flatten()
 }
 
-/// Whatever fails is a problem document: said once here, instead of at every call.
+/// Every failure is a problem document: declared once here, instead of at every call.
 fn finish(operation: &mut Operation) {
     let responses = &mut operation.responses.responses;
     for (status, response) in responses.iter_mut() {
@@ -124,8 +124,8 @@ fn schemas_of(body: &RefOr<RequestBody>) -> Vec<RefOr<Schema>> {
     body.content.values().filter_map(schema).collect()
 }
 
-/// Requests refuse unknown fields: said once here, since the types themselves, which are those of answers too, ignore
-/// them.
+/// Requests refuse unknown fields. Declared here, since the types are used for answers too, where unknown fields are
+/// ignored.
 fn close(schemas: &mut BTreeMap<String, RefOr<Schema>>, mut found: Vec<RefOr<Schema>>) {
     let mut seen = BTreeSet::new();
     while let Some(schema) = found.pop() {

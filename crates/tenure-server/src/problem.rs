@@ -1,5 +1,4 @@
-//! Answers that say no: problem documents with a stable code, and where each failure of the layers below
-//! becomes one.
+//! Refusals: problem documents with a stable code. Failures of the layers below are turned into them here.
 
 use std::fmt::Write as _;
 
@@ -8,7 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tenure_api::{self as api, Code};
 
-/// A problem on its way to a client. Boxed: it is rare, and results that carry it are many.
+/// A problem on its way to a client. Boxed, since it is rare and many results have to have room for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem(Box<Inner>);
 
@@ -19,8 +18,8 @@ struct Inner {
     is_not_served: bool,
 }
 
-/// Says that an answer is about this server alone: it does not lead any more, and has done nothing. The call can be made
-/// again elsewhere.
+/// Marks an answer that is about this server only: it does not lead any more, and has done nothing. The call can be
+/// made again elsewhere.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NotServed;
 
@@ -46,14 +45,14 @@ impl Problem {
         }))
     }
 
-    /// This server does not lead any more, and has done nothing.
+    /// The problem of a server that does not lead any more, and has done nothing.
     fn not_served(detail: &str) -> Self {
         let mut problem = Self::no_leader(detail);
         problem.0.is_not_served = true;
         problem
     }
 
-    /// What the caller asked for was done, and then this server could not say how things are now.
+    /// Adapts the problem of a call whose change was made, but whose result could not be read afterwards.
     pub(crate) fn after_change(self) -> Self {
         match self.0.document.code {
             Code::NoLeader | Code::StoreUnavailable => Self::new(
@@ -91,7 +90,7 @@ impl Problem {
         self
     }
 
-    /// The field as the caller knows it, who sent one item and no list.
+    /// Renames the field for a caller that sent one item and not a list.
     pub(crate) fn within(mut self, list: &str) -> Self {
         let document = &mut self.0.document;
         if let Some(field) = &mut document.field
@@ -103,7 +102,7 @@ impl Problem {
         self
     }
 
-    /// The field as the sender of a list knows it.
+    /// Renames the field for a caller that sent a list.
     pub(crate) fn of_item(self, list: &str, place: usize) -> Self {
         let field = match &self.0.document.field {
             Some(field) => format!("{list}[{place}].{field}"),
@@ -112,12 +111,12 @@ impl Problem {
         self.field(field)
     }
 
-    /// What is said of one item of a list, whose other items are done.
+    /// The document for one item of a list whose other items were done.
     pub(crate) fn into_document(self) -> api::Problem {
         self.0.document
     }
 
-    /// Names the list of a batch if that is too large as a whole.
+    /// Names the list as the field if the batch is too large as a whole.
     pub(crate) fn of_batch(self, list: &str) -> Self {
         match self.0.document.code {
             Code::TooLarge => self.field(list),
@@ -125,7 +124,7 @@ impl Problem {
         }
     }
 
-    /// The field by the name that this call has for it.
+    /// Renames the field to this call's name for it.
     pub(crate) fn renamed(mut self, from: &str, to: &str) -> Self {
         if self.0.document.field.as_deref() == Some(from) {
             self.0.document.field = Some(to.to_owned());
@@ -142,17 +141,17 @@ impl Problem {
         &self.0.document
     }
 
-    /// Nobody leads, as far as this server knows.
+    /// There is no leader, as far as this server knows.
     pub(crate) fn no_leader(detail: &str) -> Self {
         Self::new(Code::NoLeader, detail).hint("nothing was done; try again")
     }
 
-    /// The server has a limit on how much it takes at once.
+    /// A limit on how much the server handles at once was reached.
     pub(crate) fn overloaded(detail: impl Into<String>) -> Self {
         Self::new(Code::Overloaded, detail).hint("nothing was done; try again later")
     }
 
-    /// As bytes, for a connection that no request is answered on.
+    /// The whole HTTP answer as bytes, for a connection that is turned away.
     pub(crate) fn to_http(&self) -> Vec<u8> {
         let body = serde_json::to_vec(&self.0.document).expect("plain data becomes JSON");
         let status = self.0.document.status;
@@ -167,7 +166,7 @@ impl Problem {
         answer
     }
 
-    /// A failure that is no fault of the request's. What it was is for the log, not for the client.
+    /// A failure that is not the request's fault. The cause belongs in the log, not in the answer.
     pub(crate) fn internal(detail: &str) -> Self {
         Self::new(Code::Internal, detail).hint("the broker's log has more")
     }
@@ -244,10 +243,10 @@ impl From<tenure::Error> for Problem {
     }
 }
 
-/// What a failure of the store means to a client. Whether the write was applied is what it has to know.
+/// What a failure of the store means for a client, which above all has to know whether the write was applied.
 pub(crate) fn store(error: &tenure_store::Error) -> Problem {
     use tenure_store::Error;
-    // Callers ask again, and again.
+    // Logs an outage once, since callers keep asking.
     static OUTAGE: tenure_store::Outage = tenure_store::Outage::new();
     OUTAGE.failed(format_args!("answering a call: {}", chain(error)));
     match error {
@@ -268,7 +267,7 @@ pub(crate) fn store(error: &tenure_store::Error) -> Problem {
     }
 }
 
-/// An error and what is behind it, on one line.
+/// An error and its sources, on one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -276,7 +275,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         let _ = write!(text, ": {error}");
         source = error.source();
     }
-    // Log lines are read by people and programs; what a store said must not forge one.
+    // Log lines are read by people and programs; text from a store must not be able to forge one.
     text.chars()
         .map(|character| {
             if character.is_control() {

@@ -1,4 +1,4 @@
-//! What happens per second, over the last seconds.
+//! Rates per second, over the last few seconds.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::collector::number;
 
-/// Over how long.
+/// The length of the window, in seconds.
 const WINDOW: usize = 10;
 
-/// A number that only grows.
+/// A counter.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -28,7 +28,7 @@ impl Count {
     }
 }
 
-/// What this server has done.
+/// What this server has done, counted.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
     pub(crate) submitted: Count,
@@ -40,7 +40,7 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Looks at the counts every second until it is told to stop.
+    /// Reads the counts every second until it is told to stop.
     pub(crate) async fn sample(&self, stop: &CancellationToken) {
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
         seconds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -70,7 +70,7 @@ impl Rates {
         .map(Count::total)
     }
 
-    /// Per second, over the window or as much of it as there is.
+    /// The rates per second over the window, or over as much of it as there is.
     pub(crate) fn now(&self) -> api::Rates {
         let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some((first_at, first)), Some((last_at, last))) = (past.front(), past.back()) else {

@@ -1,25 +1,23 @@
-//! Calls that a standby may send again when the leader's answer is lost, and what is made of the second answer.
+//! Calls that a standby may send again when the leader's answer is lost, and how it treats the second answer.
 //!
 //! A call that was sent and not answered may have been done. It is sent again only if that does no harm and its caller
-//! can still be told the truth:
+//! still gets a true answer:
 //!
-//! - **reads** and **heartbeats** change nothing that a second one would not;
-//! - **submits**: a job without an id is given one here, before it is sent the first time. Sent again it is a duplicate
-//!   of itself, and its caller is told that it was created. osqueue's submits have no place for an id: theirs goes into the
-//!   name of the call. A job that had an id of its caller's is answered `duplicate`
-//!   then, as it would be if the caller had sent it again; the header [`REPEATED`] says that this may be the echo of the
-//!   call itself;
-//! - **claims**: one without a name of its own is given one here. The leader answers a claim that it has answered before
-//!   with the same jobs. The ends that come along with one are like other ends, but each is answered on its own, since the
-//!   jobs in the answer are needed: one of which nobody can tell any more whether the first sending has done it has a
-//!   `problem` that says so;
-//! - **ends** of claims: the leader answers an end that was done before as it did then, and if the claim has ended in
-//!   another way it says so. If it says that a claim is lost for another reason, that may be the first sending's doing all the
-//!   same: another claim of the job has ended since, or the leader follows older rules. Nobody can tell any more, so the
-//!   caller is told that, and to look at the job: to send the end once more is of no use.
+//! - **reads** and **heartbeats**: repeating one changes nothing;
+//! - **submits**: a job without an id gets one here, before it is first sent. Sent again, it is a duplicate of itself,
+//!   and its caller is told that it was created. osqueue's submits have no field for an id, so theirs goes into the
+//!   name of the call. A job whose caller gave it an id is then answered `duplicate`, as if the caller had sent it
+//!   again; the header [`REPEATED`] says that the duplicate may come from this very call;
+//! - **claims**: a claim without a name gets one here. A leader that gets a claim a second time answers with the same
+//!   jobs. The ends that a claim carries are like other ends, but each is answered separately, since the jobs in the
+//!   answer are needed: if it cannot be determined whether the first sending did an end, its `problem` says this;
+//! - **ends** of claims: the leader answers a repeated end as it did the first time, and if the claim has ended in
+//!   another way it says how. If it says that the claim is lost for another reason, the first sending may still have
+//!   ended it: another claim of the job has ended since, or the leader follows older rules. Then the outcome cannot be
+//!   determined any more. The caller is told this, and to look at the job: sending the end once more would not help.
 //!
-//! From the first lost answer on, a refusal says nothing about the first sending: instead of it the caller is told that
-//! the outcome is unknown. Anything else is sent once.
+//! After the first lost answer, a refusal says nothing about the first sending, so the caller is told instead that the
+//! outcome is unknown. All other calls are sent only once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -39,25 +37,25 @@ use uuid::Uuid;
 use crate::extract::{IDEMPOTENCY_KEY, RawEnds, json};
 use crate::problem::Problem;
 
-/// Says that a call was sent to more than one leader, or twice: what it was answered may be its own echo.
+/// Says that a call was sent to more than one leader, or twice: its answer may be due to its own first sending.
 pub(crate) const REPEATED: HeaderName = HeaderName::from_static("tenure-repeated");
 
-/// How often a call is sent at most.
+/// The most times that a call is sent.
 pub(crate) const SENDINGS_MAX: u32 = 5;
 
-/// The most bytes of an answer that is looked at.
+/// The most bytes of an answer that is examined.
 const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// What kind of call it is, to be sent again.
+/// How a call can be sent again.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
-    /// Whatever it is answered is true.
+    /// Any answer to it is true, whichever sending it answers.
     Always,
     /// The ids that were made here.
     Submit(BTreeSet<JobId>),
-    /// What it asks for, if it waits; and since when.
+    /// The request of a claim that waits, and since when it waits.
     Claim(Option<Box<(ClaimRequest, Instant)>>),
-    /// A claim that has ends with it. It does not wait.
+    /// A claim that carries ends. It does not wait.
     Round,
     /// A submit of osqueue's, whose name is the id of its job.
     Named,
@@ -71,19 +69,19 @@ pub(crate) struct Repeat {
     kind: Kind,
 }
 
-/// A second answer, looked at.
+/// A second answer, examined.
 #[derive(Debug)]
 pub(crate) enum Settled {
     /// To be passed on.
     Answer(Response),
-    /// It does not say what became of the call; and what to tell the caller, if more is known than that.
+    /// It does not say whether the call was done. Holds a problem for the caller if more is known.
     Unknown(Option<Problem>),
-    /// It broke off.
+    /// The answer broke off.
     Lost,
 }
 
 impl Repeat {
-    /// Makes a call one that can be sent again, if it can be. Its body has at most so many bytes afterwards.
+    /// Prepares a call so that it can be sent again, if possible. Its body then has at most `bytes_max` bytes.
     pub(crate) fn prepare(parts: &mut Parts, body: &mut Bytes, bytes_max: usize) -> Self {
         let path = parts.uri.path().trim_start_matches("/osqueue");
         let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -110,7 +108,7 @@ impl Repeat {
             _ => Kind::Never,
         };
         if matches!(kind, Kind::Submit(_) | Kind::Claim(_) | Kind::Round) {
-            // The body may not be as long as it was, and says itself how long it is.
+            // The body's length may have changed, and the body knows its own length.
             parts.headers.remove(header::CONTENT_LENGTH);
         }
         Self { kind }
@@ -120,7 +118,7 @@ impl Repeat {
         self.kind != Kind::Never
     }
 
-    /// What its caller can do if nothing more is heard of it.
+    /// What the caller can do if the outcome stays unknown.
     pub(crate) fn hint(&self) -> &'static str {
         match &self.kind {
             Kind::Always => "send it again",
@@ -141,7 +139,8 @@ impl Repeat {
         }
     }
 
-    /// Before it is sent again: a claim that waits does so only for as long as its caller asked for.
+    /// Called before a call is sent again: subtracts the time that a claim has already waited from the wait that its
+    /// caller asked for.
     pub(crate) fn shorten(&self, body: &mut Bytes) {
         if let Kind::Claim(Some(waits)) = &self.kind {
             let (request, since) = &**waits;
@@ -156,19 +155,20 @@ impl Repeat {
         }
     }
 
-    /// What to make of the answer to a call of which an earlier answer was lost.
+    /// Decides what the answer to a call means after an earlier answer was lost.
     pub(crate) async fn settle(&self, response: Response) -> Settled {
         if self.kind == Kind::Always {
             return Settled::Answer(response);
         }
         let is_done = response.status().is_success();
-        // One claim that is lost is a refusal.
+        // For a single end, a lost claim is answered as a conflict.
         let is_of_claim = self.kind == Kind::End && response.status() == StatusCode::CONFLICT;
         if !is_done && !is_of_claim {
             return Settled::Unknown(None);
         }
         let (parts, body) = response.into_parts();
-        // Claims are passed on as they are: their connection breaks with them, and their name is asked for again.
+        // These are passed on without being read. If the connection breaks, the caller's connection breaks too, and
+        // the caller can repeat the call by its name.
         if let Kind::Claim(_) | Kind::Named = self.kind {
             return Settled::Answer(marked(Response::from_parts(parts, body)));
         }
@@ -192,15 +192,15 @@ impl Repeat {
     }
 }
 
-/// Names a call, unless its caller did.
+/// Gives a call a name, unless its caller did.
 fn name(headers: &mut HeaderMap) {
     let name = HeaderValue::try_from(Uuid::new_v4().to_string());
     let name = name.expect("a uuid is a header's value");
     headers.entry(IDEMPOTENCY_KEY).or_insert(name);
 }
 
-/// A claim that waits does so once, however often it is sent; one with ends does not wait. What cannot be read is left to
-/// the leader, who says what is wrong with it.
+/// The kind of a claim. A claim that waits keeps its total wait, however often it is sent; one with ends does not
+/// wait. An invalid body is left to the leader, which says what is wrong with it.
 fn claim(body: &[u8]) -> Kind {
     let Ok(ClaimCall { request, ends }) = strict::from_slice::<ClaimCall<RawEnds>>(body) else {
         return Kind::Claim(None);
@@ -212,7 +212,7 @@ fn claim(body: &[u8]) -> Kind {
     Kind::Claim(waits)
 }
 
-/// Gives every job an id. What cannot be read is left to the leader, who says what is wrong with it.
+/// Gives every job an id. An invalid body is left to the leader, which says what is wrong with it.
 fn submit(body: &mut Bytes, bytes_max: usize) -> Kind {
     let Ok(mut request) = strict::from_slice::<SubmitRequest>(body) else {
         return Kind::Never;
@@ -240,7 +240,8 @@ fn submit(body: &mut Bytes, bytes_max: usize) -> Kind {
     }
 }
 
-/// A job whose id was made for this call and is there was created by it. One that found its unique key taken was not.
+/// A duplicate whose id was made for this call was created by it, so that is the answer. One that found its unique key
+/// taken was not.
 fn created(mut answer: SubmitAnswer, made: &BTreeSet<JobId>) -> Response {
     for job in &mut answer.jobs {
         let is_own = job.existing.is_none() && made.contains(&job.id);
@@ -257,7 +258,7 @@ fn created(mut answer: SubmitAnswer, made: &BTreeSet<JobId>) -> Response {
     json(status, &answer)
 }
 
-/// Says of each end that is lost whether the first sending may have done it.
+/// Marks each lost end that the first sending may have done.
 fn told(mut answer: ClaimAnswer) -> ClaimAnswer {
     let mark = |outcomes: &mut Vec<Outcome>| {
         for outcome in outcomes {
@@ -281,8 +282,8 @@ fn is_known(reason: &LostReason) -> bool {
     reason.code == LostCode::Ended
 }
 
-/// What to tell the caller of an end if the second answer leaves open what the first sending has done. A single claim is
-/// answered 200 or 204 only if it was ended.
+/// The problem for the caller if the second answer leaves open whether the first sending did the end. A single end is
+/// answered 200 or 204 only if it was done.
 fn unclear(is_done: bool, body: &[u8]) -> Option<Problem> {
     let reason = if is_done {
         let answer = serde_json::from_slice::<ClaimsAnswer>(body).ok()?;
@@ -368,11 +369,11 @@ mod tests {
             r#"{{"jobs":[{{"id":"a","type":"t"}},{{"id":"{id}","type":"t","payload":{{"n": 1.00}}}}]}}"#
         );
         assert_eq!((made.len(), sent), (1, Bytes::from(expected)));
-        // With an id of its own a body is not touched, and what cannot be read is not either.
+        // A body whose job has an id is left unchanged, and so is an invalid body.
         for (body, is_possible) in [
             (r#"{ "id":"a", "type":"t"}"#.to_owned(), true),
             (r#"{"type":"t","idd":1}"#.to_owned(), false),
-            // With an id it would be too large.
+            // Adding an id would make it too large.
             (
                 format!(r#"{{"type":"t","payload":"{}"}}"#, "x".repeat(270)),
                 false,
@@ -468,7 +469,7 @@ mod tests {
         assert_eq!(settled(&repeat, 409, "{}").await, None);
         let (single, ..) = prepared("POST", "/v1/jobs/a/complete", "{}");
         assert_eq!(settled(&single, 204, "").await, Some((204, String::new())));
-        // One that has ended in another way was not ended by this call, whatever became of its first answer.
+        // A claim that has ended in another way was not ended by this call, so the lost answer does not matter.
         let ended = r#"{"id":"b","status":"lost","reason":{"code":"ended","ended_as":"failed"}}"#;
         let known = format!(r#"{{"claims":[{{"id":"a","status":"ok"}},{ended}]}}"#);
         let passed_on = Some((200, known.clone()));

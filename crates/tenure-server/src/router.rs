@@ -1,4 +1,4 @@
-//! Which call is answered by what, who may make it, and where.
+//! Routes: which handler answers each call, who may make it, and which server answers.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     let work = |router| gated(router, Some(Scope::Worker), AnsweredBy::Leader);
     let manage = |router| gated(router, Some(Scope::Admin), AnsweredBy::Leader);
 
-    // As `work`, without the boxes that a layer around a route takes: this is the call that has to be fast.
+    // Like `work`, without the boxes that a layer around a route costs: this call has to be fast.
     let submit = |router: UtoipaMethodRouter<Arc<App>>| {
         let path = path_of(&router);
         let gate = Gate::new(app, Some(Scope::Worker), AnsweredBy::Leader, &path);
@@ -106,7 +106,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .split_for_parts();
 
     let document = openapi::finished(document);
-    // A job may be called what a call about jobs is called. Those calls are POSTs, so the job can be had all the same.
+    // A job's id may be the same word as a call about jobs. Those calls are POSTs, so the job can still be read.
     let router = WORDS_OF_JOBS.iter().fold(router, |router, word| {
         let gate = |scope| Gate::new(app, Some(scope), AnsweredBy::Leader, "/v1/jobs/{id}");
         let look = get(read::job).layer(gate(Scope::Read));
@@ -123,7 +123,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .with_state(app.clone())
 }
 
-/// What stands in the place of an id in the paths of calls about many jobs.
+/// The words that replace an id in the paths of calls about many jobs.
 const WORDS_OF_JOBS: [&str; 7] = [
     "claim",
     "heartbeat",
@@ -134,7 +134,7 @@ const WORDS_OF_JOBS: [&str; 7] = [
     "move",
 ];
 
-/// The path of a route as the document has it, which is what metrics call it.
+/// The path of a route as in the OpenAPI document; metrics use it too.
 fn path_of(router: &UtoipaMethodRouter<Arc<App>>) -> String {
     let (_, paths, _) = router;
     let path = paths.paths.keys().next();

@@ -35,24 +35,24 @@ use crate::metrics::collector::{Published, StateCollector};
 use crate::rates::Rates;
 use crate::{Config, Error, cors, files, router};
 
-/// How many connections may wait to be accepted. The system allows no more by default; and when it has no room
-/// left it may reset connections that have sent something already, where they should wait.
+/// How many connections may wait to be accepted: as many as the system allows by default. When its queue is full, it
+/// may reset connections that have already sent something, although they should wait.
 const BACKLOG_CONNECTIONS: u32 = 4096;
 
-/// How long a server that stops waits for the next leader to serve.
+/// How long a stopping server waits for the next leader to serve.
 const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 
-/// How often it looks.
+/// How often it checks for the next leader.
 const HAND_OVER_LOOK: Duration = Duration::from_millis(50);
 
-/// After how many looks to see whether anybody is left to hand over to: that is a request to the store.
+/// After how many checks it reads from the store whether another candidate is left.
 const HAND_OVER_COUNT: u32 = 5;
 
-/// Starts servers.
+/// Starts a server: see [`Server::start`].
 #[derive(Debug)]
 pub struct Server;
 
-/// A running server. Dropping it lets the server run on until the runtime ends; [`Handle::stop`] stops it.
+/// A running server. If this is dropped, the server runs until the runtime ends; [`Handle::stop`] stops it.
 #[derive(Debug)]
 pub struct Handle {
     app: Arc<App>,
@@ -138,7 +138,7 @@ impl Server {
     }
 }
 
-/// Lowers the number of connections to what fits into the files that may be open.
+/// Lowers the limit of connections to what fits into the files that may be open.
 fn fit(config: &mut Config) -> files::Room {
     let files = files::most();
     let wanted = config.limits.connections_max;
@@ -155,7 +155,7 @@ fn fit(config: &mut Config) -> files::Room {
     room
 }
 
-/// The same certificate for a listener that speaks HTTP/2, too.
+/// The same certificate for a listener that also speaks HTTP/2.
 fn with_http2(tls: &Arc<rustls::ServerConfig>) -> Arc<rustls::ServerConfig> {
     let mut tls = rustls::ServerConfig::clone(tls);
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -168,7 +168,7 @@ fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
-        // Or a server that is started again would have to wait for the connections of the last one.
+        // Otherwise a restarted server would have to wait for the connections of its predecessor.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         let listener = socket.listen(BACKLOG_CONNECTIONS)?;
@@ -205,13 +205,13 @@ impl App {
             config: config.cluster(),
             version: Some(concat!("tenure ", env!("CARGO_PKG_VERSION")).to_owned()),
             priority: Some(config.priority),
-            // What this server shows of the nodes it reads when it is asked. While somebody follows events it does follow.
+            // This server reads the nodes only when asked. It follows them while somebody follows events.
             follows: false,
             ..cluster::Options::default()
         };
         let node = Node::start(options).await?;
-        // An election of its own, in which the members of the cluster that run daemons are candidates, too. Its leader hands
-        // them out, should there be any.
+        // The cluster has a separate election, with other members that run daemons as candidates too. Its leader
+        // assigns the daemons.
         let cluster = node.cluster(member).await?;
         let options = Options {
             log: config.log.clone(),
@@ -282,8 +282,8 @@ impl App {
 }
 
 impl App {
-    /// Lets another server lead, if this one does and there is another, and returns when that one serves. A call that
-    /// comes meanwhile is held, and goes there: clients of this server notice nothing.
+    /// If this server leads and there is another one, lets that one lead, and returns when it serves. Calls that come
+    /// meanwhile are held and then forwarded, so clients of this server notice nothing.
     async fn hand_over(&self) {
         let is_me = |leader: Option<Leader>| leader.is_some_and(|leader| self.is_me(&leader));
         if !is_me(self.leader()) {
@@ -305,7 +305,7 @@ impl App {
             {
                 return;
             }
-            // The other one may have been stopped together with this one.
+            // The other one may have been stopped at the same time.
             let counts = look.is_multiple_of(HAND_OVER_COUNT);
             if counts && self.can_another_lead(session.incarnation).await == Some(false) {
                 return;
@@ -314,7 +314,7 @@ impl App {
         }
     }
 
-    /// Whether the election has another candidate, or leader; none if the store does not tell.
+    /// Whether the election has another candidate or leader; `None` if the store does not answer.
     async fn can_another_lead(&self, me: Incarnation) -> Option<bool> {
         let election = self.queue.election().name();
         let status = self.node.view().status(election).await.ok()?;
@@ -336,13 +336,13 @@ impl Handle {
         self.osqueue_address
     }
 
-    /// The URL that others are told.
+    /// The URL that is advertised to other servers.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// This process in its namespace.
+    /// This process's node in its namespace.
     #[must_use]
     pub fn node(&self) -> &Node {
         &self.app.node
@@ -360,13 +360,14 @@ impl Handle {
         self.connections.len()
     }
 
-    /// Lets a part of the process publish numbers of its own on this server's page. `numbers` is asked at every look, and must not
-    /// block.
+    /// Publishes metrics of another part of the process on this server's page. `numbers` is called each time the page
+    /// is requested, and must not block.
     pub fn publish(&self, numbers: impl Fn() -> Vec<Published> + Send + Sync + 'static) {
         self.app.metrics.others.add(Box::new(numbers));
     }
 
-    /// Lets the dashboard show outboxes. `look` is called at most every two seconds while a page is open, and bounds its own time.
+    /// Lets the dashboard show outboxes. `look` is called at most every two seconds while a page is open, and must
+    /// limit its own time.
     pub fn show_outboxes(
         &self,
         look: impl Fn() -> BoxFuture<'static, Vec<OutboxView>> + Send + Sync + 'static,
@@ -374,22 +375,22 @@ impl Handle {
         self.app.dashboard.outboxes.set(Box::new(look));
     }
 
-    /// Its queue.
+    /// The server's queue.
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.app.queue
     }
 
-    /// Hands over if another server can lead, and forwards calls to it meanwhile. Then takes no more connections,
-    /// answers waiting callers, finishes what is in flight (for as long as the limits allow), commits it, resigns and
+    /// Hands over if another server can lead, and forwards calls to it meanwhile. Then accepts no more connections,
+    /// answers waiting callers, finishes and commits calls in flight (for as long as the limits allow), resigns and
     /// leaves.
     pub async fn stop(self) {
         self.app.leaving.cancel();
         let patience = self.app.config.limits.stop_timeout.min(HAND_OVER_MAX);
-        // Too late, and its callers are told that nobody leads.
+        // If that takes too long, callers are told that there is no leader.
         let _ = timeout(patience, self.app.hand_over()).await;
         self.app.stop.cancel();
-        // An error is a panic of the accept loop: it has stopped as well.
+        // An error means that the accept loop panicked: then it has stopped as well.
         for accepting in self.accepting {
             let _ = accepting.await;
         }

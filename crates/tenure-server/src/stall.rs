@@ -1,7 +1,7 @@
-//! A connection on which writing may not stall.
+//! Closes connections whose writes stall.
 //!
-//! hyper bounds how long a head takes to arrive, and handlers bound bodies; nothing bounds how long a client
-//! takes to read an answer. One that reads nothing would keep its connection, and the answer in it, for as
+//! hyper limits how long a head takes to arrive, and handlers limit bodies, but nothing limits how long a client
+//! takes to read an answer. A client that reads nothing would keep its connection, and the answer's memory, for as
 //! long as it likes.
 
 use std::io;
@@ -15,14 +15,14 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::connections::Connection;
 
-/// A stream whose writes fail when none of them gets anywhere for too long. An idle stream never fails.
+/// A stream whose writes fail if they make no progress for too long. An idle stream never fails.
 #[derive(Debug)]
 pub(crate) struct Stalling<S> {
     stream: S,
     patience: Duration,
-    /// Is told of every byte that moves.
+    /// Notified of every byte that moves.
     connection: Option<Arc<Connection>>,
-    /// Runs while a write waits. Made when the first one does, which for most connections is never.
+    /// Runs while a write waits. Created by the first write that waits, which for most connections never happens.
     deadline: Option<Pin<Box<Sleep>>>,
     is_running: bool,
 }
@@ -51,7 +51,7 @@ impl<S> Stalling<S> {
         }
     }
 
-    /// Passes on the outcome of a write, unless it waits for too long.
+    /// Passes on the outcome of a write, or fails if it has waited for too long.
     fn judge<T>(
         &mut self,
         context: &mut Context<'_>,

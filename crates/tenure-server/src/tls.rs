@@ -1,8 +1,8 @@
-//! HTTPS: certificate and key from files, by rustls with ring.
+//! HTTPS with rustls and ring; certificate and key come from files.
 //!
-//! The files are read again every few seconds, so that a certificate can be renewed while the server runs. It is their
-//! content that counts: times of files are too coarse, and those that Kubernetes mounts are swapped behind links.
-//! What cannot be used changes nothing: the certificate in use stays, and the log says why.
+//! The files are read again every few seconds, so that a certificate can be renewed while the server runs. Their
+//! content is compared: file times are too coarse, and Kubernetes replaces mounted files behind links. If new files
+//! cannot be used, the present certificate stays in use, and the log says why.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,13 +20,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 
-/// How often the files are looked at.
+/// How often the files are read.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Where the certificate and its key are. Both are read again while the server runs; the authority is not.
+/// The files of the certificate and its key. Both are read again while the server runs; the authority is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// The certificate, and those between it and the authority, in PEM.
+    /// The certificate and its intermediates, in PEM.
     pub certificate: PathBuf,
     /// Its private key, in PEM.
     pub key: PathBuf,
@@ -34,7 +34,7 @@ pub struct Tls {
     pub authority: Option<PathBuf>,
 }
 
-/// The certificate that clients are shown. Those that are connected keep the one that they were shown.
+/// The certificate that new connections get. Existing connections keep theirs.
 #[derive(Debug)]
 pub(crate) struct Shown(RwLock<Arc<CertifiedKey>>);
 
@@ -51,17 +51,17 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// Keeps what is shown as the files have it.
+/// Keeps the certificate in use up to date with the files.
 #[derive(Debug)]
 pub(crate) struct Renewal {
     files: Tls,
     shown: Arc<Shown>,
-    /// Of the files' content that is shown.
+    /// The digest of the files' content that is in use.
     digest: [u8; 32],
     trouble: Option<Trouble>,
 }
 
-/// Why the files cannot be used, and in how many looks on end.
+/// Why the files cannot be used, and in how many readings in a row.
 #[derive(Debug)]
 struct Trouble {
     what: String,
@@ -69,7 +69,7 @@ struct Trouble {
 }
 
 impl Tls {
-    /// Reads the files, for the server and to be kept up to date.
+    /// Reads the files; returns the server's configuration and its renewal.
     pub(crate) fn server(&self) -> Result<(Arc<ServerConfig>, Renewal), Error> {
         let content = Content::read(self)?;
         let shown = Arc::new(Shown(RwLock::new(Arc::new(content.certified(self)?))));
@@ -90,7 +90,7 @@ impl Tls {
 }
 
 impl Renewal {
-    /// Looks at the files until it is told to stop.
+    /// Reads the files again and again until it is told to stop.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         while let Some(()) = stop.run_until_cancelled(sleep(LOOK_INTERVAL)).await {
             let looked = tokio::task::spawn_blocking(move || {
@@ -118,7 +118,7 @@ impl Renewal {
         }
     }
 
-    /// Shows what is in the files, if that is something new.
+    /// Uses the files' content if it is new.
     fn renew(&mut self) -> Result<bool, Error> {
         let content = Content::read(&self.files)?;
         let digest = content.digest();
@@ -130,7 +130,7 @@ impl Renewal {
         Ok(true)
     }
 
-    /// Tells of trouble once, and only when it stays: two files cannot be replaced at one moment.
+    /// Logs a problem once, and only if it persists: two files cannot be replaced at the same instant.
     fn fail(&mut self, what: String) {
         let before = self.trouble.take().filter(|trouble| trouble.what == what);
         let looks = before.map_or(1, |trouble| trouble.looks.saturating_add(1));
@@ -144,7 +144,7 @@ impl Renewal {
     }
 }
 
-/// What is in the files.
+/// The content of the files.
 struct Content {
     certificate: Vec<u8>,
     key: Vec<u8>,
@@ -182,7 +182,7 @@ impl Content {
     }
 }
 
-/// What is trusted when another server is asked.
+/// The certificates to trust when forwarding to another server.
 pub(crate) fn client(tls: Option<&Tls>) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     match tls.and_then(|tls| tls.authority.as_deref()) {
@@ -265,7 +265,7 @@ mod tests {
         let files = write(&folder, &first);
         let (_, mut renewal) = files.server().unwrap();
         shows(&mut renewal, &first);
-        // Half of a renewal, then all of it.
+        // First half of a renewal, then all of it.
         std::fs::write(&files.certificate, &second.0).unwrap();
         shows(&mut renewal, &first);
         std::fs::write(&files.key, &second.1).unwrap();

@@ -1,5 +1,5 @@
-//! The trace that a request belongs to, from its headers, as W3C Trace Context has it: what is malformed is as if
-//! it had not been sent. A caller's tracing must never cost it a job.
+//! The trace that a request belongs to, from its W3C Trace Context headers. Malformed headers are ignored: a caller's
+//! tracing must never cost it a job.
 //!
 //! Every request has a span. With the feature `otel` it is a child of the caller's, for exported spans.
 
@@ -19,7 +19,7 @@ pub(crate) struct Caller(Option<(Traceparent, Option<Tracestate>)>);
 impl Caller {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut parents = headers.get_all("traceparent").iter();
-        // Of several nobody could say which is meant.
+        // With several of them, it is unclear which is meant.
         let (Some(parent), None) = (parents.next(), parents.next()) else {
             return Self(None);
         };
@@ -27,7 +27,7 @@ impl Caller {
         Self(parent.map(|parent| (parent, state(headers))))
     }
 
-    /// Puts a job into the caller's trace, unless it brings its own.
+    /// Puts a job into the caller's trace, unless it has its own.
     pub(crate) fn trace(&self, job: &mut Submission) {
         if let (None, Some((parent, state))) = (job.traceparent, &self.0) {
             job.traceparent = Some(*parent);
@@ -36,7 +36,7 @@ impl Caller {
     }
 }
 
-/// The span of a request. Costs next to nothing if nobody listens, and a log of the level `info` does not.
+/// The span of a request. Costs next to nothing without a subscriber; logging at level `info` does not enable it.
 pub(crate) fn span_of(node: &NodeId, route: &str, request: &Request) -> Span {
     let method = request.method();
     let span = tracing::debug_span!(
@@ -55,13 +55,13 @@ pub(crate) fn span_of(node: &NodeId, route: &str, request: &Request) -> Span {
         && let Caller(Some((parent, state))) = Caller::of(request.headers())
     {
         use tracing_opentelemetry::OpenTelemetrySpanExt as _;
-        // Only a span that nobody exports refuses it.
+        // This fails only if the span is not exported, and then it does not matter.
         let _ = span.set_parent(remote(parent, state.as_ref()));
     }
     span
 }
 
-/// How it was answered.
+/// Notes the status of the answer.
 pub(crate) fn note_status(span: &Span, status: StatusCode) {
     span.record("http.response.status_code", status.as_u16());
     if status.is_server_error() {

@@ -1,4 +1,4 @@
-//! As little of a client as there can be, so that it is the server that is measured.
+//! A client that does as little as possible, so that the server is what is measured.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::JOB;
 
 const CONNECTIONS: usize = 64;
 
-/// Submits one job per call on all connections, for so long: how many calls there were.
+/// Submits one job per call on all connections for the given time, and returns the number of calls.
 pub(crate) async fn submit(address: SocketAddr, time: Duration) -> f64 {
     let end = Instant::now() + time;
     let tasks: Vec<_> = (0..CONNECTIONS)
@@ -61,11 +61,11 @@ impl Connection {
         )
     }
 
-    /// The length of the answer, once it is here.
+    /// Waits for the answer and returns its length.
     pub(crate) async fn call(&mut self, request: &str) -> usize {
         self.stream.write_all(request.as_bytes()).await.unwrap();
         let mut length = 0;
-        // All answers end so, those to mistakes do not.
+        // All successful answers end like this; error answers do not.
         while !self.buffer[..length].ends_with(b"}]}") {
             let more = self.stream.read(&mut self.buffer[length..]).await.unwrap();
             length += more;
@@ -79,7 +79,7 @@ impl Connection {
         length
     }
 
-    /// Reads a page to its end. The connection is of no use afterwards.
+    /// Reads a page to its end. The connection cannot be used afterwards.
     pub(crate) async fn read(&mut self, path: &str) {
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
@@ -88,7 +88,7 @@ impl Connection {
         self.finish(path, request).await;
     }
 
-    /// Puts something, and waits until it is done. The connection is of no use afterwards.
+    /// Sends a PUT and waits for its answer. The connection cannot be used afterwards.
     pub(crate) async fn put(&mut self, path: &str, body: &str) {
         let request = format!(
             "PUT {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\n\

@@ -1,19 +1,18 @@
-//! What the server is worth over HTTP, on a store in a folder, synced as always: `make bench-server`.
+//! Measures the server over HTTP, on a store in a folder, synced as in production: `make bench-server`.
 //!
-//! - **Pick-up**: from the moment at which a job is sent until an idle worker that long-polls has it. Two
-//!   durable commits are in it, one after the other.
-//! - **Submits**: one job per call on 64 connections that are kept open, each with one call at a time, beside two
-//!   bare axum servers that keep nothing: one takes the body and answers always the same, one also reads the job
-//!   and writes the answer that fits. They take turns, on the same processors.
-//! - **Reads**: what the broker costs with 1,000,000 jobs in 50,000 queues, how long each read takes, and what it does to
-//!   the submits of others; see `reads.rs`. Only when it is asked for: `make bench-server ONLY=reads`.
+//! - **Pick-up**: the time from sending a job until an idle, long-polling worker has it. It includes two durable
+//!   commits, one after the other.
+//! - **Submits**: one job per call on 64 connections that are kept open, each with one call at a time, compared with
+//!   two bare axum servers that store nothing: one takes the body and always gives the same answer, the other also
+//!   parses the job and writes a matching answer. They take turns, on the same processors.
+//! - **Reads**: what the broker costs with 1,000,000 jobs in 50,000 queues, how long each read takes, and how it
+//!   slows the submits of other clients; see `reads.rs`. Runs only on request: `make bench-server ONLY=reads`.
 //!
-//! The servers are one process and the client is another, as they are wherever there is a server: see
-//! `servers.rs` and `calls.rs`.
+//! Servers and client are separate processes, as in production: see `servers.rs` and `calls.rs`.
 //!
-//! What the processors do per call, client included, is printed beside the speed and says more on a machine
-//! that others use too. Prints the goals and whether they were met; never fails because of one. `SECONDS=N`
-//! sets how long each turn takes, `ROUNDS=N` how many there are, `PICKUPS=N` how many jobs are picked up.
+//! Processor time per call, client included, is printed beside the speed; on a shared machine it says more. Prints
+//! the goals and whether they were met, and never fails because of one. `SECONDS=N` sets how long each turn takes,
+//! `ROUNDS=N` how many there are, `PICKUPS=N` how many pick-ups are measured.
 
 #![allow(
     clippy::print_stdout,
@@ -35,7 +34,7 @@ use tenure_core::queue::Completion;
 use calls::Connection;
 use servers::{Figures, Servers};
 
-/// That of the `tenure` command.
+/// The same allocator as in the `tenure` command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -50,7 +49,7 @@ fn main() {
         servers::run();
         return;
     }
-    // One thread makes more calls than any of the servers answers, and leaves them the processors.
+    // One thread makes more calls than any of the servers can answer, and leaves the processors to them.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -116,7 +115,7 @@ async fn pickup(servers: &mut Servers, count: u64) {
     );
 }
 
-/// The median.
+/// Prints the times, and returns the median.
 fn tell(what: &str, mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     let median = times[times.len() / 2];
@@ -155,7 +154,7 @@ async fn submits(servers: &mut Servers, rounds: u64, seconds: u64) {
     }
 }
 
-/// Calls one of the servers for a while: calls per second, and what was done meanwhile.
+/// Calls one of the servers for a while. Returns calls per second, and what was done meanwhile.
 async fn turn(
     name: &str,
     address: std::net::SocketAddr,

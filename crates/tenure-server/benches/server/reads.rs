@@ -1,11 +1,11 @@
-//! What looking costs: a broker with many queues and jobs, while nobody calls, and while each read is made over and over
-//! beside a client that submits.
+//! What reads cost: a broker with many queues and jobs, first idle, then with each read repeated while another client
+//! submits.
 //!
-//! The same for an operator who sets the queue's time, forward by a day and back again: all delayed jobs become due, or
-//! are looked at.
+//! Also measured: setting the queue's time forward by a day and back again, when all delayed jobs become due or have to
+//! be checked.
 //!
-//! `JOBS=N` and `QUEUES=N` set how many there are, 1,000,000 in 50,000 unless told otherwise; `SECONDS=N` how long each
-//! read is made.
+//! `JOBS=N` and `QUEUES=N` set how many there are (default: 1,000,000 in 50,000), `SECONDS=N` how long each read is
+//! repeated.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ const READ_GOAL: Duration = Duration::from_secs(1);
 const SUBMIT_GOAL: Duration = Duration::from_millis(50);
 const IDLE_GOAL: f64 = 0.02;
 
-/// How long the broker is watched while nobody calls.
+/// How long the idle broker is watched.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// One submit every so often: what other clients do meanwhile.
+/// How often another client submits a job during the reads.
 const EVERY: Duration = Duration::from_millis(5);
 
-/// Every read of the interface that may depend on how much there is.
+/// Every read whose cost may depend on how much is stored.
 const READS: [(&str, &str); 29] = [
     ("jobs", "/v1/jobs?limit=1000"),
     ("jobs, newest", "/v1/jobs?limit=1000&order=newest"),
@@ -104,7 +104,7 @@ pub(crate) async fn run(servers: &mut Servers) {
     goal(&what, worst_set < SUBMIT_GOAL);
 }
 
-/// Sets the queue's time while another client submits: the longest that a submit took.
+/// Sets the queue's time while another client submits. Returns the longest time that a submit took.
 async fn time_is_set_beside(address: SocketAddr) -> Duration {
     let second = |ahead: i64| {
         let now = std::time::SystemTime::now();
@@ -112,7 +112,7 @@ async fn time_is_set_beside(address: SocketAddr) -> Duration {
         i64::try_from(now.as_millis()).unwrap() + ahead * 1_000
     };
     let mut worst = Duration::default();
-    // Back before anything was due, then to when all of it is, and back to the present.
+    // Back to before anything was due, then forward until everything is, then back to the present.
     for ahead in [-7_200, 90_000, 0] {
         let set = tokio::spawn(async move {
             let body = format!(r#"{{"to":{}}}"#, second(ahead));
@@ -149,9 +149,9 @@ impl Worst {
     }
 }
 
-/// What the broker does while nobody calls.
+/// Measures the idle broker.
 async fn idle(servers: &mut Servers) {
-    // A snapshot of what was just put in may be under way.
+    // A snapshot of the jobs that were just added may be under way.
     let mut used = servers.figures().processor;
     let mut share = 1.0;
     for _ in 0..6 {
@@ -219,7 +219,7 @@ async fn submits_beside(address: SocketAddr, time: Duration, path: Option<&'stat
     }
 }
 
-/// What is put into the broker, by the process that it runs in.
+/// Fills the broker; called in its own process.
 pub(crate) async fn fill(queue: &tenure::queue::Queue, jobs: u64, queues: u64) {
     use tenure_core::queue::{Completion, Missed, ScheduleSpec, Submission};
     use tenure_core::{JobType, QueueName, ScheduleName};
@@ -232,7 +232,7 @@ pub(crate) async fn fill(queue: &tenure::queue::Queue, jobs: u64, queues: u64) {
         job.queue = QueueName::new(format!("queue-{:06}", number % queues)).unwrap();
         let payload = format!(r#"{{"to":"user-{number}@example.com","subject":"hello"}}"#);
         job.payload = serde_json::from_str(&payload).unwrap();
-        // A tenth comes later, some have ended, most wait.
+        // A tenth is delayed, some have ended, most wait.
         job.delay_ms = (number % 10 == 7).then_some(86_400_000);
         job
     };

@@ -1,7 +1,7 @@
 //! The servers, in a process of their own: ours, and two bare ones to compare it with.
 //!
-//! The process prints their addresses. For each line that it is sent it prints what it has done so far, and it
-//! stops when no more will come. A line with two numbers makes it put so many jobs into so many queues first.
+//! The process prints their addresses. For each input line it prints what it has done so far, and at the end of input
+//! it stops. A line with two numbers first makes it put that many jobs into that many queues.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -22,10 +22,10 @@ use tokio::net::TcpListener;
 
 use super::text;
 
-/// Makes a process that of the servers.
+/// With this argument, the process runs the servers.
 pub(crate) const ARGUMENT: &str = "--servers";
 
-/// The process, seen from the client.
+/// The servers' process, seen from the client.
 pub(crate) struct Servers {
     process: Child,
     questions: ChildStdin,
@@ -40,7 +40,7 @@ pub(crate) struct Servers {
 pub(crate) struct Figures {
     pub(crate) records: u64,
     pub(crate) commits: u64,
-    /// What all commits took.
+    /// The time that all commits took together.
     pub(crate) commit_nanoseconds: u64,
     /// Claims that wait now.
     pub(crate) waiting_claims: u64,
@@ -87,7 +87,7 @@ impl Servers {
         self.ask("")
     }
 
-    /// Puts jobs into our server, which takes a while.
+    /// Puts jobs into our server. Takes a while.
     pub(crate) fn fill(&mut self, jobs: u64, queues: u64) {
         self.ask(&format!("{jobs} {queues}"));
     }
@@ -109,10 +109,10 @@ fn line(answers: &mut BufReader<ChildStdout>) -> String {
     line
 }
 
-/// What the process does.
+/// Runs the servers' process.
 pub(crate) fn run() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    // Beside the build output, which is on a real disk where a temporary folder may not be.
+    // In the build folder, which is on a real disk; a temporary folder may not be.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut config = Config::new(format!("file:{}", folder.path().display()));
     config.listen = "127.0.0.1:0".parse().unwrap();
@@ -158,13 +158,13 @@ async fn serve(submit: MethodRouter) -> SocketAddr {
 
 const KIND: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
 
-/// Takes a job, and gives the same answer as to all others.
+/// Takes a job, and always gives the same answer.
 async fn constant(_: bytes::Bytes) -> impl IntoResponse {
     let answer = r#"{"jobs":[{"id":"job:1000000","status":"created"}]}"#;
     (StatusCode::CREATED, KIND, answer)
 }
 
-/// Reads a job, makes up its answer, and forgets it.
+/// Parses a job and writes a matching answer, but stores nothing.
 async fn reading(body: bytes::Bytes, number: Arc<AtomicU64>) -> impl IntoResponse {
     let request: SubmitRequest = serde_json::from_slice(&body).unwrap();
     let (jobs, _) = request.into_jobs();
@@ -179,7 +179,7 @@ async fn reading(body: bytes::Bytes, number: Arc<AtomicU64>) -> impl IntoRespons
     (StatusCode::CREATED, KIND, answer)
 }
 
-/// What this process has used of all processors.
+/// The processor time that this process has used.
 pub(crate) fn processor() -> Duration {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = text.rsplit_once(')').unwrap();

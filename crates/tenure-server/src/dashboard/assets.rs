@@ -1,7 +1,7 @@
 //! The page's files, inside the binary: no folder to install, nothing loaded from elsewhere, no build chain.
 //!
-//! Files are served with a strong tag made of their content, so a browser asks again and gets nothing it has.
-//! After an upgrade it gets the new page, whichever node answers.
+//! Files have a strong entity tag made from their content, so a browser that asks again downloads nothing it already
+//! has. After an upgrade it gets the new page, whichever node answers.
 
 use std::sync::LazyLock;
 
@@ -14,8 +14,7 @@ use tenure_api::Code;
 
 use crate::problem::Problem;
 
-/// Nothing comes from elsewhere, nothing runs that is not a file of ours, nobody frames it, and no address
-/// leaves it.
+/// The page loads nothing from elsewhere, runs only our own files, cannot be framed, and sends no referrer.
 const POLICY: [(HeaderName, HeaderValue); 4] = [
     (
         header::CONTENT_SECURITY_POLICY,

@@ -1,5 +1,5 @@
-//! What flows through one queue, or through all of them: rates of the last seconds, latencies of the last minute,
-//! and a point of the past every few seconds.
+//! What flows through one queue, or through all of them: rates of the last seconds, latencies of the last minute, and
+//! every few seconds a point for the plots.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use tenure_core::queue::Counts;
 use super::histogram::{Histogram, Percentiles};
 use super::series::{Point, STEP_MS, Series, three};
 
-/// Rates are those of the last ten seconds: short enough to be now, long enough to be read.
+/// Rates cover the last ten seconds: short enough to be current, long enough to be readable.
 const RATE_MS: u64 = 10_000;
 
-/// Latencies are those of the last minute.
+/// Latencies cover the last minute.
 const LATENCY_STEPS: usize = 12;
 
 /// What happened since the last tick.
@@ -60,10 +60,10 @@ struct Step {
 }
 
 impl Flow {
-    /// Some time has passed, about a second.
+    /// Notes that some time has passed, about a second.
     pub(super) fn tick(&mut self, now: u64, counts: &Counts, oldest_ready_at: Option<u64>) {
         let happened = std::mem::take(&mut self.now);
-        // A clock that is set back makes no time pass.
+        // If the clock was set back, no time has passed.
         let length = now.saturating_sub(self.ticked_at.unwrap_or(now.saturating_sub(1_000)));
         self.ticked_at = Some(now);
         let counted = [
@@ -91,7 +91,7 @@ impl Flow {
         }
     }
 
-    /// A step is complete: it becomes a point.
+    /// Makes a point of a complete step.
     fn turn(&mut self, now: u64, number: u64, counts: &Counts, oldest_ready_at: Option<u64>) {
         let next = Step {
             number,

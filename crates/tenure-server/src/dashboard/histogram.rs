@@ -1,15 +1,15 @@
 //! Latencies in milliseconds, small enough to keep many of them, exact to about three percent.
 //!
-//! A histogram takes no memory before its first value, and then that of the largest value it has seen: under
-//! a kilobyte for a minute.
+//! A histogram takes no memory before its first value. After that, its size depends on the largest value: under a
+//! kilobyte for a minute.
 
 use serde::Serialize;
 
-/// How many values fell where.
+/// A histogram of latencies.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Histogram(Option<Box<hdrhistogram::Histogram<u32>>>);
 
-/// The usual three, in milliseconds.
+/// The usual three percentiles, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Percentiles {
     pub(crate) p50_ms: f64,
@@ -23,7 +23,7 @@ impl Histogram {
             let counts = hdrhistogram::Histogram::new(1);
             Box::new(counts.expect("one significant digit is allowed"))
         });
-        // Beyond 49 days the exact value says nothing.
+        // Beyond 49 days the exact value does not matter.
         let recorded = counts.record(value.min(u32::MAX.into()));
         recorded.expect("it grows with its values");
     }
@@ -38,10 +38,10 @@ impl Histogram {
         }
     }
 
-    /// None if nothing was added.
+    /// `None` if nothing was added.
     pub(super) fn percentiles(&self) -> Option<Percentiles> {
         let counts = self.0.as_ref()?;
-        // The middle of the values that count as the same.
+        // The middle of the bucket.
         let at = |quantile| counts.median_equivalent(counts.value_at_quantile(quantile)) as f64;
         Some(Percentiles {
             p50_ms: at(0.50),

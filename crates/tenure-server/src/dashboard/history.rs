@@ -1,8 +1,8 @@
 //! What happened to each job, as far as this leader has seen it.
 //!
-//! The queue itself keeps how a job stands, not how it came there. This keeps the last events of all jobs, in
-//! memory and bounded, as they came: every command adds to it, and hardly any is ever asked for. What is not known
-//! is not made up: an answer says whether it begins with the submit.
+//! The queue itself keeps a job's present state, not how it got there. This keeps the latest events of all jobs in
+//! memory, bounded and in order of arrival. Adding has to be cheap: every command adds events, and hardly any are
+//! ever asked for. An answer says whether it begins with the submit, or earlier events are unknown.
 
 use std::collections::VecDeque;
 
@@ -10,16 +10,16 @@ use serde::Serialize;
 use tenure_api::JobId;
 use tenure_core::queue::Key;
 
-/// Events remembered, of all jobs together.
+/// The most events that are kept, of all jobs together.
 const EVENTS_MAX: usize = 60_000;
 
-/// Events of one job that are shown; of more than that the first and the latest.
+/// The most events that are shown of one job. If there are more, the first and the latest are shown.
 const ENTRIES_MAX: usize = 40;
 
-/// Events that are shown of all jobs together.
+/// The most events that are shown of all jobs together.
 const ACTIVITY_MAX: usize = 200;
 
-/// Longer lines are cut off here; the job itself has the whole of its last error.
+/// Longer errors are cut off here; the job itself keeps its whole last error.
 pub(super) const ERROR_CHARACTERS_MAX: usize = 400;
 
 /// One thing that happened to a job.
@@ -50,12 +50,12 @@ impl Entry {
     }
 }
 
-/// What a page gets.
+/// A job's history, as a page gets it.
 #[derive(Debug, Serialize)]
 pub(super) struct Answer {
     /// When this leader began to watch.
     since_at: u64,
-    /// It begins with the submit, and nothing was left out.
+    /// Whether it begins with the submit and nothing was left out.
     complete: bool,
     entries: Vec<Entry>,
 }
@@ -83,12 +83,12 @@ pub(super) struct Histories {
     events: VecDeque<(JobId, Entry)>,
 }
 
-/// A job with the same id may come again. It is another one.
+/// The event after which the same id, if submitted again, is another job.
 const FORGOTTEN: &str = "forgotten";
 
 impl Histories {
     pub(super) fn add(&mut self, id: &JobId, entry: Entry) {
-        // A job that is ready at once says so twice.
+        // A job that is ready at once has two events; one is enough.
         if entry.event == "ready"
             && let Some((last, before)) = self.events.back()
             && before.event == "submitted"
@@ -145,8 +145,8 @@ impl Histories {
     }
 }
 
-/// An error in one line, not longer than can be shown: its last line that says something. A stack trace begins with where
-/// it comes from, and ends with what happened.
+/// An error as one line, short enough to be shown: its last line that is not empty. A stack trace ends with what
+/// happened.
 pub(super) fn shortened(error: &str) -> Box<str> {
     let says = |line: &&str| line.contains(char::is_alphanumeric);
     let error = error.lines().rev().find(says).unwrap_or(error).trim();

@@ -1,8 +1,8 @@
-//! What this node knows by itself: who leads, who is there, what its store does.
+//! What this node knows without asking the leader: who leads, which nodes are there, and how its store does.
 //!
-//! Leadership is looked at five times a second, in memory, and told at once when it changes. The nodes and the
-//! past terms are in the store: they are read when leadership changes, and now and then while a page is open. A
-//! store that does not answer holds up nothing: the page keeps what was read last, and is told.
+//! Leadership is checked five times a second, in memory, and pages hear at once when it changes. The nodes and the
+//! past terms are in the store: they are read when leadership changes, and now and then while a page is open. A store
+//! that does not answer delays nothing: the page keeps what was last read, and shows the problem.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::app::App;
 use crate::handlers::cluster;
 use crate::problem::{Problem, chain};
 
-/// How often leadership is looked at.
+/// How often leadership is checked.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How often a page is told that nothing has changed.
+/// How often pages are sent an event when nothing has changed.
 const TELL: Duration = Duration::from_secs(1);
 
 /// How often nodes are read from the store while a page is open.
 const READ: Duration = Duration::from_secs(2);
 
-/// The same where every request is paid for.
+/// The same, on stores that bill each request.
 const READ_BILLED: Duration = Duration::from_secs(10);
 
 /// How long a reading of the store may take.
@@ -49,22 +49,23 @@ pub(super) struct Looked {
     problem: Option<String>,
     begun: Option<Instant>,
     is_reading: bool,
-    /// When nobody was seen to lead first, while nobody does.
+    /// Since when no leader has been seen, while there is none.
     leaderless_since: Option<u64>,
-    /// The leader that was seen last, and when first: by the wall clock, to show, and by one that cannot be set, to count.
+    /// The leader that was last seen, and when it was first seen: by the wall clock, to show, and by the monotonic
+    /// clock, to count from.
     leader: Option<(Leader, u64, Instant)>,
     /// When the cluster was read.
     read_at: Option<Instant>,
 }
 
 impl Looked {
-    /// For how long this leader has been seen, if it is the one that was seen last.
+    /// For how long this leader has been seen, if it is the one that was last seen.
     pub(super) fn seen_for(&self, term: Term) -> Option<Duration> {
         let (leader, _, seen) = self.leader.as_ref()?;
         (leader.term == term).then(|| seen.elapsed())
     }
 
-    /// For how long the leader has led, and whether it may be longer. No clock of another host is asked.
+    /// For how long the leader has led, and whether it may be longer. Uses no other host's clock.
     fn led_for(&self, term: Term) -> Option<(Duration, bool)> {
         let read = self.cluster.as_ref().zip(self.read_at);
         let read = read.and_then(|(cluster, read_at)| {
@@ -91,9 +92,9 @@ struct Summary {
     /// The last term that is known of.
     term: u64,
     leaderless_since_at: Option<u64>,
-    /// As the store said last.
+    /// As last read from the store.
     cluster: Option<Cluster>,
-    /// How long ago each node was heard of, in milliseconds, by incarnation.
+    /// How long ago each node was heard from, in milliseconds, by incarnation.
     heartbeats: BTreeMap<Incarnation, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster_problem: Option<String>,
@@ -105,9 +106,9 @@ struct LeaderSummary {
     node: NodeId,
     incarnation: Incarnation,
     term: u64,
-    /// When the term began, by the leader's clock, or was first seen here. To show, and not to count from.
+    /// When the term began by the leader's clock, or was first seen here. Only to show, not to count from.
     since_at: u64,
-    /// For how long it leads, by the store's clock or this broker's, and whether it may be longer.
+    /// For how long it has led, by the store's clock or this broker's, and whether it may be longer.
     for_ms: Option<u64>,
     for_at_least: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,7 +139,7 @@ pub(super) async fn watch(app: Arc<App>) {
     }
 }
 
-/// Looks who leads. Whether that is someone else than before.
+/// Checks who leads. True if that has changed.
 fn look(app: &App) -> bool {
     let leader = app.leader();
     let mut looked = locked(&app.dashboard.looked);
@@ -163,7 +164,7 @@ fn is_billed(app: &App) -> bool {
     matches!(app.store.describe().engine, "s3" | "gcs" | "azure")
 }
 
-/// Reads the cluster beside everything else, unless that is under way.
+/// Reads the cluster in the background, unless that is already under way.
 fn read(app: &Arc<App>) {
     {
         let mut looked = locked(&app.dashboard.looked);
@@ -181,7 +182,7 @@ fn read(app: &Arc<App>) {
 }
 
 async fn refresh(app: &Arc<App>) {
-    // It is read when leadership has changed: what was read before shows who led then.
+    // It is read anew when leadership has changed: an older reading shows the former leader.
     let read = timeout(READ_TIMEOUT, app.looks.cluster(app, Instant::now())).await;
     let mut looked = locked(&app.dashboard.looked);
     looked.is_reading = false;
@@ -284,7 +285,7 @@ fn role(app: &App) -> (&'static str, Option<String>) {
 mod tests {
     use super::*;
 
-    /// Where the store cannot tell, this broker counts from when it first saw the leader, and says so.
+    /// Where the store cannot tell, this broker counts from when it first saw the leader, and marks that.
     #[test]
     fn a_leader_leads_at_least_since_it_was_seen() {
         let mut looked = Looked::default();
@@ -307,7 +308,7 @@ mod tests {
         looked.cluster = Some(cluster.clone());
         let (led_for, at_least) = looked.led_for(Term(3)).unwrap();
         assert!(!at_least && led_for >= Duration::from_secs(90));
-        // What was read is about the term before.
+        // The reading is about the term before.
         cluster.leader.as_mut().unwrap().term = 2;
         looked.cluster = Some(cluster);
         let (led_for, at_least) = looked.led_for(Term(3)).unwrap();

@@ -1,7 +1,7 @@
-//! The outboxes that this broker was told of: what waits in their databases, and what is dead.
+//! The outboxes that this broker was told about: which rows wait in their databases, and which are dead.
 //!
-//! Whoever has a page open asks, and any broker answers: each has the database's address, whichever of them relays. The databases are
-//! looked at once for all pages, and less often the longer that takes: it counts rows.
+//! Open pages ask for them, and any broker answers: each has the database's address, whichever broker relays. The
+//! databases are read once for all pages, and less often the longer that takes, since it counts rows.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::extract::ok;
 use crate::problem::Problem;
 
-/// How old an answer may be, and how many times as long as it took.
+/// How old an answer may be: at least this long, and this many times as long as it took.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 const LOOK_REST: u32 = 20;
 
@@ -31,36 +31,36 @@ pub struct OutboxView {
     pub database: String,
     /// Whether this broker relays it.
     pub relays_here: bool,
-    /// Rows that this broker has handed over since it was started.
+    /// Rows that this broker has delivered since it was started.
     pub delivered: u64,
-    /// How long after its insert the last of them was handed over, in milliseconds.
+    /// How long after its insert the last of them was delivered, in milliseconds.
     pub lag_ms: Option<u64>,
     /// What its tables hold.
     pub tables: Option<OutboxTables>,
-    /// Why they cannot be read.
+    /// Why the tables cannot be read.
     pub problem: Option<String>,
 }
 
-/// What an outbox's tables hold. Numbers of rows stop at 100,000.
+/// What an outbox's tables hold. Counts of rows stop at 100,000.
 #[derive(Debug, Clone, Serialize)]
 pub struct OutboxTables {
-    /// Rows that wait to be handed over.
+    /// Rows that wait to be delivered.
     pub waiting: u64,
     /// Those among them that have failed before.
     pub failing: u64,
-    /// Rows that were given up.
+    /// Dead rows: they could not be delivered.
     pub dead: u64,
     /// How long the oldest row has waited, in milliseconds, by the database's clock.
     pub oldest_ms: Option<u64>,
-    /// The namespace and daemon that hand the rows over, if some ever did.
+    /// The namespace and daemon that deliver the rows, if any ever did.
     pub owner: Option<String>,
-    /// The node that took over last.
+    /// The node that last took over.
     pub holder: Option<String>,
-    /// Some rows that were given up, the oldest first.
+    /// Some dead rows, the oldest first.
     pub dead_rows: Vec<DeadRow>,
 }
 
-/// A row that was given up.
+/// A dead row.
 #[derive(Debug, Clone, Serialize)]
 pub struct DeadRow {
     /// Its number in the table.
@@ -76,14 +76,14 @@ pub struct DeadRow {
     pub attempts: u64,
     /// Why it could not be delivered.
     pub error: String,
-    /// How long ago it was given up, in milliseconds, by the database's clock.
+    /// How long ago it died, in milliseconds, by the database's clock.
     pub age_ms: u64,
 }
 
-/// Looks at all of them.
+/// Reads all outboxes.
 type Look = dyn Fn() -> BoxFuture<'static, Vec<OutboxView>> + Send + Sync;
 
-/// The way to the outboxes, and what was seen last.
+/// How to read the outboxes, and what was last read.
 #[derive(Default)]
 pub(crate) struct Outboxes {
     look: OnceLock<Box<Look>>,
@@ -96,7 +96,7 @@ struct Seen {
 }
 
 impl Outboxes {
-    /// Where to look. The first to say so is heard.
+    /// Sets how to read them. Only the first call counts.
     pub(crate) fn set(&self, look: Box<Look>) {
         let _ = self.look.set(look);
     }
@@ -105,7 +105,7 @@ impl Outboxes {
         let Some(look) = self.look.get() else {
             return Arc::default();
         };
-        // One request looks, and those that come meanwhile share its answer.
+        // One request reads, and those that come meanwhile share its result.
         let mut seen = self.seen.lock().await;
         let began = Instant::now();
         if let Some(seen) = &*seen

@@ -17,7 +17,7 @@ use super::{Frame, locked, now};
 use crate::app::App;
 use crate::problem::Problem;
 
-/// How often everything is summed up.
+/// How often the summary is made.
 const TICK: Duration = Duration::from_secs(1);
 
 /// How long to wait before the queue is followed again.
@@ -44,7 +44,7 @@ struct Trust {
     full_ms: u64,
 }
 
-/// The log, since this process was started.
+/// What happened to the log since this process was started.
 #[derive(Debug, Serialize)]
 struct LogSummary {
     position: u64,
@@ -54,7 +54,7 @@ struct LogSummary {
     turned_away: u64,
     bytes_since_snapshot: u64,
     snapshot: Option<SnapshotSummary>,
-    /// How long the log was read before it was served.
+    /// How long it took to read the log before serving.
     recovery_ms: Option<u64>,
     #[serde(flatten)]
     last_minute: Commits,
@@ -89,7 +89,7 @@ pub(super) async fn watch(app: Arc<App>) {
     }
 }
 
-/// Until this server no longer serves.
+/// Follows until this server no longer serves.
 async fn follow(app: &App) {
     let mut follower = app.queue.follow();
     let mut ticks = interval(TICK);
@@ -97,7 +97,7 @@ async fn follow(app: &App) {
     loop {
         tokio::select! {
             cut = take(app, &mut follower) => match cut {
-                // Some events are lost: rates and latencies have a dent, counts do not.
+                // Some events are lost: rates and latencies are too low for a moment, counts stay right.
                 Cut::Behind { missed } => {
                     tracing::debug!(missed, "the dashboard fell behind");
                     follower = app.queue.follow();
@@ -109,7 +109,7 @@ async fn follow(app: &App) {
     }
 }
 
-/// Records what is committed, until there is no more.
+/// Records what is committed, until the follower is cut off.
 async fn take(app: &App, follower: &mut Follower) -> Cut {
     let look_up = |id: &JobId| app.queue.job(id).ok().flatten();
     loop {
@@ -124,33 +124,32 @@ async fn take(app: &App, follower: &mut Follower) -> Cut {
     }
 }
 
-/// Notes how the queues stand, and tells the pages that are open. None if this server no longer serves.
+/// Notes the state of the queues, and tells open pages. `None` if this server no longer serves.
 fn tell(app: &App) -> Option<()> {
     if !app.queue.is_serving() {
         return None;
     }
     let now = now();
     look(app, now)?;
-    // What nobody reads is not written.
+    // Without readers, nothing is written.
     if app.dashboard.queues.receiver_count() > 0 {
         let frame = frame(app, now)?;
         app.dashboard.queues.send_replace(Some(frame));
     } else {
-        // The next page is not to begin with how it was when the last one was closed.
+        // Otherwise the next page would begin with the state from when the last one was closed.
         let old = |frame: &mut Option<Frame>| frame.take().is_some();
         app.dashboard.queues.send_if_modified(old);
     }
     Some(())
 }
 
-/// Notes how the queues stand: those that are listed, and the sum of all. What it costs does not depend on how
-/// many queues there are.
+/// Notes the state of the listed queues, and the sum of all. Its cost does not depend on the number of queues.
 fn look(app: &App, now: u64) -> Option<()> {
     let (counts, total) = app.queue.counts().ok()?;
     let names = locked(&app.dashboard.recorder).as_ref()?.names();
     let mut queues = app.queue.queues_named(names.iter()).ok()?;
     if queues.len() < QUEUES_MAX {
-        // There is room for some of which nothing was heard yet.
+        // There is room for queues that have had no events yet.
         let others = app.queue.queues_behind(None, QUEUES_MAX).ok()?;
         let others = others.into_iter();
         queues.extend(others.filter(|view| !names.contains(&view.name)));
@@ -162,7 +161,7 @@ fn look(app: &App, now: u64) -> Option<()> {
     Some(())
 }
 
-/// What was noted last, as an event.
+/// What was last noted, as an event.
 pub(super) fn frame(app: &App, now: u64) -> Option<Frame> {
     let Serving::Serving { term, since } = app.queue.state() else {
         return None;

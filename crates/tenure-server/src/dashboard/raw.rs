@@ -1,8 +1,9 @@
 //! What is stored, as it is stored: objects of this namespace, and commits of its log.
 //!
-//! For admins only: sessions hold digests of secrets, and the tokens of claims follow from commits. Nothing is read unless somebody
-//! looks, and then little: a list is one request, an object is one, a commit is one or, where the log is kept in files, a
-//! part of a file. Any broker answers: this is what is in the store, not what the leader knows.
+//! For admins only: sessions hold digests of secrets, and the tokens of claims can be derived from commits. Nothing
+//! is read unless somebody looks, and then little: a list is one request, an object is one, and a commit is one, or a
+//! part of a file where the log is kept in files. Any broker answers: this is what is in the store, not what the
+//! leader knows.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::app::App;
 use crate::extract::{Parameters, Via, ok, room_for};
 use crate::problem::{Problem, store};
 
-/// The most of one value, or of one commit, that is shown.
+/// The most bytes of one value, or of one commit, that are shown.
 const SHOWN_BYTES_MAX: usize = 256 * 1024;
 
 #[derive(Debug, Deserialize)]
@@ -31,7 +32,7 @@ pub(super) struct ObjectsQuery {
 #[derive(Debug, Serialize)]
 struct Objects {
     keys: Vec<String>,
-    /// The last of these keys, if there are more behind it.
+    /// The last of these keys, if there are more after it.
     next: Option<String>,
 }
 
@@ -60,7 +61,7 @@ pub(super) struct ObjectQuery {
 struct Shown {
     key: String,
     bytes: usize,
-    /// How long ago it was written, by whatever clock the store has.
+    /// How long ago it was written, by the store's clock.
     age_ms: Option<u64>,
     value: String,
     truncated: bool,
@@ -91,7 +92,7 @@ pub(super) async fn object(
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CommitQuery {
-    /// The last one if absent.
+    /// If absent: the last commit.
     index: Option<u64>,
 }
 
@@ -164,7 +165,7 @@ fn shown(frame: &Frame) -> Commit {
     }
 }
 
-/// A key of this namespace: no other is shown.
+/// Parses a key, which has to be in this namespace: no others are shown.
 fn own(app: &App, key: &str) -> Result<Key, Problem> {
     let wrong = |what: String| Problem::new(Code::InvalidField, what).field("key");
     let is_own = key.split('/').next() == Some(app.config.namespace.as_str());
@@ -184,7 +185,7 @@ fn text(value: &[u8], bytes_max: usize) -> (String, bool) {
     (text, shown.len() < value.len())
 }
 
-/// What cannot be read of the log is the answer here: somebody looks because something is wrong.
+/// An unreadable log is shown as the answer here: somebody looks because something is wrong.
 fn logged(error: &tenure::log::Error) -> Problem {
     Problem::new(Code::NotFound, error.to_string()).field("index")
 }

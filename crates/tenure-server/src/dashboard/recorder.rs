@@ -1,8 +1,8 @@
-//! What the leader's dashboard knows of the queue beyond how it stands now: rates, latencies, failures, the past.
+//! What the leader's dashboard knows about the queue beyond its present state: rates, latencies, failures, the past.
 //!
-//! Fed with the committed events, in the order of the log, and once a second with the counts. It holds no lock of
-//! the queue and decides nothing. It begins empty with each term: jobs that waited before are counted, and their
-//! latencies are not made up.
+//! It is fed the committed events in log order, and the counts once a second. It holds no lock of the queue and
+//! decides nothing. It starts empty with each term: jobs that waited before are counted, but their latencies are
+//! unknown and left out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use super::series;
 use super::stuck::{Facts, Level, judge};
 use crate::metrics::Latencies;
 
-/// Queues with a past of their own, and in the summary; all others are counted in the total only.
+/// The most queues with their own past and a line in the summary; all others are counted in the total only.
 pub(super) const QUEUES_MAX: usize = 200;
 
-/// Failures shown.
+/// The most failures that are shown.
 const FAILURES_MAX: usize = 20;
 
-/// Jobs whose times are known. When there are more, further ones are not measured.
+/// The most jobs whose times are tracked. Further ones are not measured.
 const TIMED_MAX: usize = 50_000;
 
 #[derive(Debug)]
@@ -35,11 +35,11 @@ pub(super) struct Recorder {
     failures: VecDeque<Failure>,
     histories: Histories,
     latencies: Arc<Latencies>,
-    /// How the queues stood at the last look.
+    /// The state of the queues at the last look.
     seen: Seen,
 }
 
-/// How the queues stood: all of them together, and those that are listed, by name.
+/// The state of the queues: all of them together, and the listed ones by name.
 #[derive(Debug, Default)]
 struct Seen {
     counts: Counts,
@@ -47,7 +47,7 @@ struct Seen {
     queues: Vec<Queue>,
 }
 
-/// When a job that has not ended became ready, and was claimed.
+/// When an unfinished job became ready, and when it was claimed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Timed {
     ready_at: Option<u64>,
@@ -78,7 +78,7 @@ pub(super) struct QueueSummary {
     run: Option<super::histogram::Percentiles>,
 }
 
-/// A queue that needs somebody to look.
+/// A queue that needs attention.
 #[derive(Debug, Serialize)]
 pub(super) struct Stuck {
     queue: QueueName,
@@ -87,7 +87,7 @@ pub(super) struct Stuck {
     detail: String,
 }
 
-/// All of it.
+/// The whole summary.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     counts: Counts,
@@ -95,7 +95,7 @@ pub(super) struct Summary {
     pickup: Option<super::histogram::Percentiles>,
     run: Option<super::histogram::Percentiles>,
     queues: Vec<QueueSummary>,
-    /// More than the queues that are listed.
+    /// The number of all queues, including those not listed.
     queues_total: usize,
     stuck: Vec<Stuck>,
     failures: Vec<Failure>,
@@ -118,7 +118,7 @@ impl Recorder {
         }
     }
 
-    /// Takes what came of one command.
+    /// Records the events of one command.
     pub(super) fn record(&mut self, at: u64, events: &[Event], look_up: LookUp<'_>) {
         for event in events {
             self.event(at, event, look_up);
@@ -235,7 +235,7 @@ impl Recorder {
                 flow.now.pickup.add(waited);
             }
         });
-        // The worker that runs it now took it with this attempt, or is not known.
+        // Only if the job is still in this attempt is the worker that runs it the one that claimed it here.
         let worker = look_up(id)
             .filter(|job| job.state == State::Running && job.attempt == attempt)
             .and_then(|job| job.worker);
@@ -247,7 +247,7 @@ impl Recorder {
         self.histories.add(id, entry);
     }
 
-    /// A claim, or a job, is over.
+    /// Notes that a claim, or a job, has ended.
     fn ended(&mut self, at: u64, id: &JobId, queue: &QueueName) {
         let claimed_at = self.timed.remove(id).and_then(|timed| timed.claimed_at);
         if let Some(claimed_at) = claimed_at {
@@ -260,7 +260,7 @@ impl Recorder {
     fn failed(&mut self, id: &JobId, queue: &QueueName, mut entry: Entry, look_up: LookUp<'_>) {
         self.ended(entry.at, id, queue);
         let job = look_up(id);
-        // Of a later attempt the error may be another.
+        // The error of a later attempt may be another one.
         entry.error = job
             .as_ref()
             .filter(|job| Some(job.attempt) == entry.attempt)
@@ -293,8 +293,7 @@ impl Recorder {
         self.queues.keys().cloned().collect()
     }
 
-    /// A second has passed: the counts of all queues together, how many there are, and those that are listed, by
-    /// name.
+    /// Notes, once a second, the counts of all queues together, the number of queues, and the listed ones by name.
     pub(super) fn tick(
         &mut self,
         now: u64,
@@ -318,7 +317,7 @@ impl Recorder {
         };
     }
 
-    /// All of it, as it was noted last.
+    /// The whole summary, as last noted.
     pub(super) fn summary(&self, now: u64) -> Summary {
         let mut listed = Vec::with_capacity(self.seen.queues.len());
         let mut stuck = Vec::new();
@@ -326,7 +325,7 @@ impl Recorder {
             let Some(flow) = self.queues.get(&view.name) else {
                 continue;
             };
-            // Of a queue that nobody has claimed from it is known since when there was something to claim.
+            // If no job was ever claimed from this queue, count from when there was something to claim.
             let idle_since = self.since_at.max(view.oldest_ready_at.unwrap_or_default());
             let claimed_at = flow.claimed_at.unwrap_or(idle_since);
             let facts = facts(view, claimed_at);
@@ -343,7 +342,7 @@ impl Recorder {
                 run: flow.run(),
             });
         }
-        // What nobody can have meant comes first.
+        // What cannot be intended comes first.
         stuck.sort_by_key(|each| each.level != Level::Bad);
         Summary {
             counts: self.seen.counts,
@@ -357,7 +356,7 @@ impl Recorder {
         }
     }
 
-    /// The past of a queue, or of all together, behind a time. None if the queue has none.
+    /// The past of a queue, or of all together, after a given time. `None` if the queue has none.
     pub(super) fn series(&self, queue: Option<&QueueName>, after: u64) -> Option<series::Answer> {
         let flow = match queue {
             Some(name) => self.queues.get(name)?,
@@ -366,7 +365,7 @@ impl Recorder {
         Some(flow.series.after(after))
     }
 
-    /// The past hour of every queue, small.
+    /// The past hour of every queue, as few points.
     pub(super) fn sparks(&self) -> BTreeMap<QueueName, Vec<u32>> {
         self.queues
             .iter()
@@ -374,7 +373,7 @@ impl Recorder {
             .collect()
     }
 
-    /// What happened last, to any job.
+    /// The latest events of all jobs.
     pub(super) fn activity(&self) -> history::Activity {
         self.histories.latest(self.since_at)
     }

@@ -1,7 +1,7 @@
-//! The last hour, a point every five seconds, so that a page that was just opened has a past.
+//! The last hour, a point every five seconds, so that a newly opened page has something to plot.
 //!
-//! Bounded: so many points, of so many queues. Points stand at multiples of the step on the wall clock; a page
-//! that has some asks for those behind them.
+//! The number of points and of queues is bounded. Points are at multiples of the step on the wall clock; a page that
+//! has some asks for later ones.
 
 use std::collections::VecDeque;
 
@@ -10,13 +10,13 @@ use serde::ser::{SerializeMap, Serializer};
 
 use super::histogram::Percentiles;
 
-/// How far apart points are.
+/// The distance between points.
 pub(super) const STEP_MS: u64 = 5_000;
 
-/// How many are kept: an hour.
+/// How many points are kept: an hour.
 pub(super) const POINTS_MAX: usize = 720;
 
-/// How many bars a queue's small picture has: an hour in minutes.
+/// How many bars a queue's small plot has: an hour in minutes.
 pub(super) const SPARK_POINTS: usize = 60;
 
 /// One queue, or all of them together, during one step.
@@ -45,7 +45,7 @@ pub(super) struct Series {
 
 impl Series {
     pub(super) fn push(&mut self, at: u64, point: Point) {
-        // A pause of this process leaves no hole: what was not seen was as it was before.
+        // A pause of this process leaves no gap: the missed points repeat the one before.
         let missed = at.saturating_sub(self.until_at) / STEP_MS;
         if !self.points.is_empty() && missed > 1 {
             let before = self.points.back().copied().unwrap_or_default();
@@ -73,7 +73,7 @@ impl Series {
         self.points.push_back(point);
     }
 
-    /// The points behind a time.
+    /// The points after a given time.
     pub(super) fn after(&self, at: u64) -> Answer {
         let new = usize::try_from(self.until_at.saturating_sub(at) / STEP_MS).unwrap_or(POINTS_MAX);
         let length = new.min(self.points.len());
@@ -86,7 +86,7 @@ impl Series {
         }
     }
 
-    /// What waited or ran, in fewer points: the highest of each minute.
+    /// How many jobs waited or ran, in fewer points: the highest of each minute.
     pub(super) fn spark(&self) -> Vec<u32> {
         let per_bar = POINTS_MAX / SPARK_POINTS;
         let points: Vec<u32> = self
@@ -104,7 +104,7 @@ impl Series {
     }
 }
 
-/// What a page gets.
+/// A series, as a page gets it.
 #[derive(Debug, Serialize)]
 pub(super) struct Answer {
     step_ms: u64,
@@ -113,7 +113,7 @@ pub(super) struct Answer {
     columns: Columns,
 }
 
-/// Points by column: the names once, not with every point.
+/// Points by column, so that names are sent once and not with every point.
 #[derive(Debug)]
 struct Columns(Vec<Point>);
 
@@ -150,7 +150,7 @@ impl Serialize for Columns {
     }
 }
 
-/// Two digits are enough for a picture.
+/// Two digits are enough for a plot.
 fn rounded(value: f32) -> f64 {
     (f64::from(value) * 100.0).round() / 100.0
 }
@@ -194,7 +194,7 @@ mod tests {
         let new = series.after(998 * STEP_MS);
         assert_eq!(column(&new, "ready"), [999, 1_000]);
         assert_eq!(series.after(1_000 * STEP_MS).length, 0);
-        // A page with a clock of its own idea.
+        // A page whose clock is wrong.
         assert_eq!(series.after(u64::MAX).length, 0);
     }
 
@@ -204,7 +204,7 @@ mod tests {
         series.push(STEP_MS, ready(3));
         series.push(4 * STEP_MS, ready(5));
         assert_eq!(column(&series.after(0), "ready"), [3, 3, 3, 5]);
-        // Even one that is longer than everything that is kept.
+        // Even a pause longer than everything that is kept.
         series.push(4_000 * STEP_MS, ready(6));
         assert_eq!(series.after(0).length, POINTS_MAX);
     }

@@ -1,6 +1,6 @@
-//! What this node asks of its store, per kind of request: how often, how long it takes, how it ends.
+//! This node's requests to its store, by kind: how many, how long they take, how they end.
 //!
-//! The meter only ever grows; rates and percentiles are the difference to what it said about a minute ago.
+//! The meter only grows; rates and percentiles come from the difference to its reading about a minute ago.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ pub(super) struct StoreSummary {
     engine: &'static str,
     /// Without user name, password or key.
     location: String,
-    /// Requests cost money.
+    /// Whether requests cost money.
     billed: bool,
     read_bytes: u64,
     written_bytes: u64,
@@ -40,14 +40,14 @@ pub(super) struct StoreSummary {
 struct OperationSummary {
     operation: Operation,
     count: u64,
-    /// Ended otherwise than the caller wanted: conflicts are a part of the protocol, and not counted.
+    /// Requests that failed. Conflicts are part of the protocol, and not counted.
     failed: u64,
     per_second: f64,
     latency: Option<Percentiles>,
 }
 
 impl Readings {
-    /// Adds a reading when it is time for one, and says what it shows.
+    /// Adds a reading when it is time for one, and returns the summary.
     pub(super) fn summary(
         &mut self,
         now: u64,
@@ -72,7 +72,7 @@ impl Readings {
     }
 
     fn add(&mut self, now: u64, snapshot: Snapshot) {
-        // A clock that is set back starts afresh.
+        // If the clock was set back, start again.
         if self.past.back().is_some_and(|(at, _)| *at > now) {
             self.past.clear();
         }
@@ -86,7 +86,7 @@ impl Readings {
     }
 }
 
-/// How the log grew, about a minute long.
+/// How the log grew over the last minute or so.
 #[derive(Debug, Default)]
 pub(super) struct CommitReadings {
     past: VecDeque<(u64, Metrics)>,
@@ -96,15 +96,15 @@ pub(super) struct CommitReadings {
 #[derive(Debug, Serialize)]
 pub(super) struct Commits {
     commits_per_second: f64,
-    /// None if there was none.
+    /// `None` if there were no commits.
     commit_bytes_mean: Option<u64>,
     commit: Option<Percentiles>,
 }
 
 impl CommitReadings {
-    /// The last minute.
+    /// The commits of the last minute.
     pub(super) fn read(&mut self, now: u64, log: &Metrics) -> Commits {
-        // A clock that is set back begins anew.
+        // If the clock was set back, start again.
         if self.past.back().is_some_and(|(at, _)| *at > now) {
             self.past.clear();
         }
@@ -187,7 +187,7 @@ fn is_failure(outcome: Outcome) -> bool {
     )
 }
 
-/// Taken as spread evenly within their bucket.
+/// Values count as spread evenly within their bucket.
 pub(crate) fn percentiles(buckets: &Buckets) -> Option<Percentiles> {
     let total: u64 = buckets.iter().sum();
     if total == 0 {
@@ -257,7 +257,7 @@ mod tests {
         assert!(of("get")["latency"]["p50_ms"].as_f64().unwrap() >= 0.0);
         assert_eq!(of("put")["count"], 2);
         assert_eq!(of("put")["per_second"], 0.0);
-        // A conflict is an answer.
+        // A conflict is not a failure.
         assert_eq!(of("put")["failed"], 0);
         assert!(of("put")["latency"].is_null());
     }

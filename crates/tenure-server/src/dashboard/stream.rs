@@ -1,8 +1,8 @@
 //! One stream of server-sent events per open page.
 //!
 //! Events: `reader` (what this reader's token allows, once), `node` (what this node knows) and `queues` (what the
-//! leader knows), each at least once a second and as a whole, so that a page that missed some has missed nothing.
-//! `queues_lost` says why there is no news of the queues.
+//! leader knows). The last two come at least once a second and hold the whole state, so a page that misses some has
+//! lost nothing. `queues_lost` says why there is no news of the queues.
 //!
 //! A standby asks the leader for its `queues` events, with the reader's own token or login, and passes them on: a page
 //! needs one connection, whichever node it is on. When the leader changes, the standby follows the next one.
@@ -28,19 +28,20 @@ use crate::extract::Parameters;
 use crate::problem::Problem;
 use crate::{forward, login};
 
-/// Events that wait for a slow page. Beyond, it misses some: each is whole.
+/// The most events that wait for a slow page. Beyond that it misses some, which is harmless: each holds the whole
+/// state.
 const WAITING_MAX: usize = 4;
 
-/// A leader sends every second: one that is silent for this long is gone.
+/// A leader sends every second; one that is silent for this long counts as gone.
 const SILENCE: Duration = Duration::from_secs(4);
 
 /// How long to wait before the leader is asked again.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// No event of a leader is larger.
+/// The largest event of a leader.
 const EVENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What of the stream is wanted.
+/// Which part of the stream is wanted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
@@ -52,7 +53,7 @@ pub(super) struct Wanted {
 #[derive(Debug, Serialize)]
 struct Reader {
     scope: crate::Scope,
-    /// Whether calls need a token: what an example has to show.
+    /// Whether calls need a token: the page's examples depend on it.
     needs_token: bool,
 }
 
@@ -66,11 +67,11 @@ struct Lost<'a> {
 struct Page {
     app: Arc<App>,
     events: mpsc::Sender<Bytes>,
-    /// What tells the leader who asks.
+    /// The reader's credentials, for the leader.
     credentials: HeaderMap,
 }
 
-/// The page has gone, or the server stops.
+/// The page is closed, or the server stops.
 struct Gone;
 
 pub(super) async fn stream(
@@ -145,7 +146,7 @@ impl Page {
         }
     }
 
-    /// What the leader knows, whichever broker that is.
+    /// Sends what the leader knows, whichever broker that is.
     async fn queues(&self) -> Result<(), Gone> {
         loop {
             if self.app.is_serving() {
@@ -163,17 +164,17 @@ impl Page {
         }
     }
 
-    /// This server's own, for as long as it leads.
+    /// Sends this server's own events, for as long as it leads.
     async fn own_queues(&self) -> Result<(), Gone> {
         let mut frames = self.app.dashboard.queues.subscribe();
         while self.app.is_serving() {
             let told = frames.borrow_and_update().clone();
-            // For the first page nothing was told yet.
+            // Nothing is noted yet when the first page comes.
             let frame = told.or_else(|| queues::frame(&self.app, now()));
             if let Some(frame) = frame {
                 self.send(frame.bytes).await?;
             }
-            // Not told in time: look whether it still leads.
+            // Nothing in time: check whether it still leads.
             if let Ok(Err(_)) = timeout(SILENCE, frames.changed()).await {
                 return Err(Gone);
             }
@@ -181,7 +182,7 @@ impl Page {
         Ok(())
     }
 
-    /// Passes on what the leader sends, until it is silent, or another leads.
+    /// Passes on what the leader sends, until it falls silent or another one leads.
     async fn relay(&self) -> Result<Result<(), Problem>, Gone> {
         let Some(leader) = self.app.leader() else {
             return Ok(Err(Problem::no_leader("there is no leader at the moment")));
@@ -209,7 +210,7 @@ impl Page {
         }
     }
 
-    /// The next bytes of the leader of a term; none if there are no more.
+    /// The next bytes from the leader of a term; `None` if there are no more.
     async fn chunk(&self, chunks: &mut BodyDataStream, term: Term) -> Option<Bytes> {
         let replaced = async {
             loop {
@@ -233,7 +234,7 @@ impl Page {
     }
 }
 
-/// The token of a request, or what stands for it.
+/// The token of a request, or its login.
 fn credentials(headers: &HeaderMap) -> HeaderMap {
     let names = [header::AUTHORIZATION, header::COOKIE, login::PAGE];
     let of = |name: &HeaderName| {
@@ -246,7 +247,7 @@ fn credentials(headers: &HeaderMap) -> HeaderMap {
         .collect()
 }
 
-/// Behind the first event.
+/// The end of the first event.
 fn event_end(bytes: &[u8]) -> Option<usize> {
     bytes
         .windows(2)
@@ -254,7 +255,7 @@ fn event_end(bytes: &[u8]) -> Option<usize> {
         .map(|place| place + 2)
 }
 
-/// What a leader said no with.
+/// The problem that a leader refused with.
 async fn refused(response: Response) -> Problem {
     let status = response.status();
     let body = axum::body::to_bytes(response.into_body(), 64 * 1024).await;

@@ -1,11 +1,11 @@
-//! Whether a queue needs somebody to look: the one judgement that page, terminal and alert share.
+//! Whether a queue needs attention: one rule, shared by page, terminal and alerts.
 
 use serde::Serialize;
 
-/// A job that has been ready for longer than this without being claimed is worth a look.
+/// A queue needs attention if a job has been ready for longer than this without being claimed.
 const PATIENCE_MS: u64 = 60_000;
 
-/// What is known of a queue.
+/// What is known about a queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Facts {
     pub(super) paused: bool,
@@ -15,21 +15,21 @@ pub(super) struct Facts {
     pub(super) concurrency: Option<u32>,
     pub(super) has_rate: bool,
     pub(super) oldest_ready_at: Option<u64>,
-    /// When a job of it was claimed last, or when this leader began to watch.
+    /// When a job was last claimed from it, or when this leader began to watch.
     pub(super) claimed_at: u64,
 }
 
-/// How bad it is.
+/// How serious it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Level {
-    /// Somebody may have meant it.
+    /// May be intended.
     Warn,
-    /// Nobody can have meant it.
+    /// Cannot be intended.
     Bad,
 }
 
-/// What is wrong with a queue, for a reader who knows nothing else.
+/// What is wrong with a queue, in words that need no other context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) level: Level,

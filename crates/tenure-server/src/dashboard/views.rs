@@ -1,4 +1,4 @@
-//! What a page asks for beside the stream. All of it is the leader's to answer.
+//! What a page asks for beside the stream. The leader answers all of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ const PAGES_MAX: usize = 20;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SeriesQuery {
-    /// All queues together if absent.
+    /// If absent: all queues together.
     queue: Option<QueueName>,
-    /// What the page has already.
+    /// What the page already has.
     #[serde(default)]
     after: u64,
 }
@@ -113,7 +113,7 @@ pub(super) async fn jobs(
     Ok(ok(&lines(&app, &query, place, limit as usize).await?))
 }
 
-/// A line has no payload, so it may take several pages of large jobs to fill a table.
+/// Lines have no payload, so a table may take several pages of large jobs to fill.
 async fn lines(
     app: &App,
     query: &JobsQuery,
@@ -131,7 +131,7 @@ async fn lines(
         lines.jobs.extend(page.jobs.into_iter().map(line));
         lines.next = page.next;
         match page.next {
-            // A search that found nothing in all its portions goes on when it is asked to.
+            // A search goes on only when the page asks for it.
             Some(next) if lines.jobs.len() < limit && query.search.is_none() => {
                 from = PageStart::Before(next);
             }

@@ -1,4 +1,4 @@
-//! Who is there, who leads, and letting someone else lead. Any server answers: it is all in the store.
+//! Nodes, leaders, and how to change the leader. Any server answers, since all of it is in the store.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::extract::{Json, Named, NoBody, OptionalJson, json, ok};
 use crate::looks::Overview;
 use crate::problem::Problem;
 
-/// The most elections that are shown: each costs two reads.
+/// The most elections that are shown; each costs two reads.
 const ELECTIONS_MAX: usize = 20;
 
 /// The nodes, elections and daemons
@@ -57,9 +57,9 @@ pub(crate) async fn plan(State(app): State<Arc<App>>) -> Result<Response, Proble
     }))
 }
 
-/// Reads all of it. Not for a call: those share what was read ([`Looks`](crate::looks::Looks)).
+/// Reads the whole cluster. Calls do not use this directly: they share readings ([`Looks`](crate::looks::Looks)).
 pub(crate) async fn read(app: &App) -> Result<Overview, Problem> {
-    // From now on, so that all of it is as old as it says.
+    // The sessions must not be older than this call, or the reading would be older than it claims.
     let view = app.looks.sessions(app, Instant::now()).await?;
     let cluster = seen(app, &view).await?;
     let json = serde_json::to_vec(&cluster).expect("plain data becomes JSON");
@@ -71,7 +71,7 @@ pub(crate) async fn read(app: &App) -> Result<Overview, Problem> {
 }
 
 async fn seen(app: &App, view: &NamespaceView) -> Result<Cluster, Problem> {
-    // However many elections users have, those of the product are shown.
+    // The product's own elections are shown, however many elections users have.
     let names = view.some_elections(ELECTIONS_MAX).await?;
     let briefs = view.briefs(&names).await?;
     let sessions = view.node_sessions().await?;

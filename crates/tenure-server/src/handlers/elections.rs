@@ -1,13 +1,14 @@
-//! One-shot elections, for programs in any language: every call stands alone, and any server answers it,
-//! straight from the store. An election is one of the broker's namespace, the same one that the command line and the
-//! library know by its name; those of the product itself are refused, so a token reaches nothing beyond its namespace.
+//! One-shot elections, for programs in any language: calls share no state, and any server answers them straight from
+//! the store. An election belongs to the broker's namespace, and is the same one that the command line and the library
+//! see under its name. The product's own elections are refused, and a token reaches nothing outside its namespace.
 //!
-//! A candidate belongs to the program that knows its secret. Its digest is kept with the candidate, so that any broker can check it.
-//! Programs bring a secret of their own with every call, and so do not depend on an answer that may be lost; for the others the
-//! call that registers a candidate makes one, and tells it once.
+//! A candidate belongs to the program that knows its secret. The secret's digest is kept with the candidate, so that
+//! any broker can check it. Programs should send their own secret with every call, so that they do not depend on an
+//! answer that may be lost. For programs without one, the call that registers a candidate makes a secret and returns
+//! it once.
 //!
-//! What may be acted on is `valid_for_ms`, counted from the moment at which the caller **sent** its request:
-//! the server counts from when it got it, which is never earlier.
+//! A leader may act for `valid_for_ms`, counted from the moment at which it **sent** its request. The server counts
+//! from when it received the request, which is never earlier, so the caller's trust always ends first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,13 +32,13 @@ use crate::app::App;
 use crate::extract::{Json, Named, NamedTwo, OptionalJson, Parameters, ok};
 use crate::problem::Problem;
 
-/// How long a candidate stands without another call, unless it says.
+/// The default ttl of a candidate: how long it lasts without another call.
 const TTL_MS_DEFAULT: u64 = 60_000;
 
-/// The shortest that it can say, as for every session.
+/// The shortest ttl, as for every session.
 const TTL_MS_MIN: u64 = 200;
 
-/// The longest that it can say: an hour. Who does not come back is in the way for that long.
+/// The longest ttl: an hour. A leader that does not come back blocks the election for that long.
 const TTL_MS_MAX: u64 = 3_600_000;
 
 /// Enter a candidate, or keep it in the election
@@ -78,7 +79,8 @@ pub(crate) async fn withdraw(
 ) -> Result<StatusCode, Problem> {
     let _permit = app.wait_permit()?;
     let elections = elections(&app, &election, None)?;
-    // Without a secret nobody's candidate is meant, in particular not one of the command line.
+    // Without a secret the call must match no candidate, in particular none of the command line's, which have no
+    // secret.
     let digest = request.secret.as_ref().map(digest).unwrap_or_default();
     let elections = elections.with_secret_digest(Some(digest));
     let _changing = app.looks.change();
@@ -213,7 +215,7 @@ fn elections(app: &App, election: &ElectionName, ttl_ms: Option<u64>) -> Result<
     Ok(elections.with_election(election.as_str())?)
 }
 
-/// The elections as the owner of a candidate sees them, and the secret if it was made here.
+/// The election calls, made with the secret of a candidate's owner; returns the secret too if it was made here.
 async fn owned(
     elections: OneShot,
     id: &NodeId,
@@ -248,7 +250,7 @@ fn new_secret() -> Result<Secret, Problem> {
     Secret::new(text).map_err(|error| Problem::internal(&error.to_string()))
 }
 
-/// What is stored of a secret. A long random text needs no salt.
+/// The digest of a secret, which is what is stored. A long random text needs no salt.
 fn digest(secret: &Secret) -> String {
     let digest = digest::digest(&digest::SHA256, secret.expose().as_bytes());
     let bytes = digest.as_ref().iter();
@@ -263,7 +265,7 @@ async fn look(
 ) -> Result<Response, Problem> {
     let candidates = app.looks.sessions(app, since).await?;
     let candidates = candidates.standing(election).await?;
-    // If its session lives: a lease may name one that is long gone.
+    // Only if its session lives: a lease may name a leader that is long gone.
     let (status, session) = app.node.view().led(election).await?;
     let leader = status.lease.as_ref().zip(session);
     let leader = leader.and_then(|(lease, session)| leader_of(lease, &session.about));
@@ -291,7 +293,7 @@ async fn look(
     }))
 }
 
-/// What the leader is asked.
+/// The pending request to the leader, if there is one.
 fn request_of(status: &Status) -> Option<LeaderRequest> {
     let request = status.lease.as_ref()?.request.as_ref()?;
     let (kind, to) = match &request.kind {
@@ -313,7 +315,7 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Who leads, by the lease and what the session of its holder says.
+/// The leader, from the lease and its holder's session.
 fn leader_of(lease: &Lease, about: &About) -> Option<Leader> {
     let LeaseState::Held { holder, since } = &lease.state else {
         return None;

@@ -1,9 +1,9 @@
-//! What happens, as it happens: server-sent events.
+//! Live events, as server-sent events.
 //!
-//! Events of the queue come in the order of the log, those of the cluster in the order in which this broker heard of
-//! them. Each has an id. The latest are kept while somebody follows and a while longer, so a client that comes back with
-//! the last id that it saw (`Last-Event-ID`) goes on where it was. If they are not kept any more, another broker leads
-//! now, or the client was too slow, it gets `reset` and reads anew what it keeps. When this server no longer leads the
+//! Events of the queue come in log order, those of the cluster in the order in which this broker learned of them. Each
+//! has an id. The latest are kept while somebody follows and a while longer, so a client that reconnects with the last
+//! id that it saw (`Last-Event-ID`) continues from there. If they are not kept any more, or another broker leads now,
+//! or the client was too slow, it gets `reset` and must read its state anew. When this server no longer leads, the
 //! stream ends, and the client's next one is forwarded to the new leader.
 
 use std::collections::VecDeque;
@@ -39,7 +39,7 @@ use kinds::{Kinds, kind_of};
 use past::Hold;
 pub(crate) use past::Past;
 
-/// How often a stream without events says that it lives. It is also how a client that is gone is noticed.
+/// How often a stream without events sends a sign of life. It is also how a client that is gone is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Follow events
@@ -98,7 +98,7 @@ pub(crate) async fn events(
         _permit: permit,
     };
     let mut response = Sse::new(following.stream()).into_response();
-    // Proxies that collect an answer before they pass it on would hold all of it back.
+    // Tells proxies not to buffer the answer: they would hold back the whole stream.
     let headers = response.headers_mut();
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     Ok(response)
@@ -106,10 +106,10 @@ pub(crate) async fn events(
 
 /// Where the events of a stream come from.
 struct Sources {
-    /// How far the client has been told.
+    /// How far the client has got.
     id: Id,
     queue: Option<Follower>,
-    /// How many events of the first command it knows already.
+    /// How many events of the first command the client already has.
     skip: usize,
     cluster: Option<cluster::Events>,
 }
@@ -130,14 +130,14 @@ impl Sources {
         }
     }
 
-    /// What happened behind an id; nothing if some of it is not kept. All of it or nothing: a client that is told to read
-    /// anew does so whatever the gap is in.
+    /// The events after an id, or `None` if some of them are not kept. A gap in one source resets both: the client has
+    /// to read its state anew in any case.
     fn behind(app: &App, kinds: &Kinds, id: Id) -> Option<Self> {
         let mut skip = 0;
         let queue = if kinds.are_of_queue() {
             let Reached { position, events } = id.queue?;
             skip = events.unwrap_or(0);
-            // Of a command that was told in part, all is asked for once more.
+            // If only some of a command's events were sent, ask for the whole command again.
             let told = position.0.checked_sub(u64::from(events.is_some()))?;
             Some(app.queue.follow_after(Position(told))?)
         } else {
@@ -174,7 +174,7 @@ impl Sources {
             }
         };
         tokio::select! {
-            // First how things stand: an id says that all of that was told.
+            // Notices about the present state come first: an id means that all of them were sent.
             biased;
             notice = cluster => notice.map_or(Next::End, |it| Next::Notice(Box::new(it))),
             followed = queue => match followed {
@@ -189,7 +189,7 @@ impl Sources {
 enum Next {
     Notice(Box<cluster::Notice>),
     Followed(Followed),
-    /// Not for a while.
+    /// Nothing happened for a while.
     Nothing,
     /// The client was too slow.
     Gap,
@@ -200,14 +200,14 @@ struct Following {
     sources: Sources,
     query: EventsQuery,
     kinds: Kinds,
-    /// What is sent before anything else.
+    /// Messages to send before anything else.
     waiting: VecDeque<Message>,
-    /// What was committed last, and how much of it has been told. All followers share it: messages are made one at a
-    /// time, so that a slow follower has one in memory and not all of a batch.
+    /// The latest commit, and how many of its events have been sent. All followers share it: messages are made one at
+    /// a time, so that a slow follower has one in memory and not a whole batch.
     taken: Option<(Followed, usize)>,
     has_said_id: bool,
     is_over: bool,
-    /// The term that the queue is served in here: when it is over, so is the stream.
+    /// The term in which this server serves the queue; the stream ends with it.
     term: Option<Term>,
     serving: watch::Receiver<Serving>,
     stop: CancellationToken,
@@ -234,7 +234,8 @@ impl Following {
             }
             let next = match self.sources.next().now_or_never() {
                 Some(next) => next,
-                // Once all is told that there is: so that a client which is told of nothing for long can come back, too.
+                // Send an id as soon as there is nothing more to send, so that a client that has had no event yet can
+                // resume too.
                 None if !self.has_said_id => {
                     self.has_said_id = true;
                     return Some(self.sign_of_life());
@@ -271,14 +272,14 @@ impl Following {
         self.waiting.push_back(reset(why));
     }
 
-    /// A comment, and how far the client has been told, should it have to come back.
+    /// A comment, with an id from which the client can resume.
     fn sign_of_life(&self) -> Message {
         Message::default()
             .comment("")
             .id(self.sources.id.to_string())
     }
 
-    /// The next message of what was committed last.
+    /// The next message of the latest commit.
     fn next_of_taken(&mut self) -> Option<Message> {
         let (followed, told) = self.taken.as_mut()?;
         while let Some(event) = followed.events.get(*told) {
@@ -303,7 +304,7 @@ impl Following {
             self.end_with("this client was too slow");
             return None;
         }
-        // What only says how things stand has no id: who has heard half of it must hear it all again.
+        // Notices about the present state have no id: a client that got only some of them must get all of them again.
         let id = notice.cursor.map(|cursor| {
             self.sources.id.cluster = Some(cursor);
             self.sources.id

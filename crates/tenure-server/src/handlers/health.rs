@@ -1,9 +1,9 @@
-//! Is it alive, and is it of use?
+//! Health checks: is this process alive, and can it answer calls?
 //!
-//! `/healthz` says that the process answers, and nothing else: restarting it because the storage is away
-//! would help nobody. `/readyz` says that a call sent here now would be answered, and not only held: this server
-//! leads and has read the log, or the leader says so of itself when this server asks it; and in both cases its
-//! session is trusted and the store answers, and takes again what it has refused.
+//! `/healthz` only says that the process answers: restarting it because the storage is down would not help. `/readyz`
+//! says that a call sent here now would be answered, and not only held. Either this server leads and has read the
+//! log, or the leader reports this when this server asks it. In both cases the session is trusted, the store answers,
+//! and it accepts writes again if it had refused some.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,21 +24,22 @@ use crate::extract::{json, ok};
 use crate::forward::{self, FORWARDED};
 use crate::problem::chain;
 
-/// How long an answer of the store is good for: probes come from many sides.
+/// How long an answer from the store is reused: many clients may probe.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The same of the leader: a standby says that it is ready for as long after the leader was killed. Asking costs a round
-/// trip and no request to the store.
+/// The same for the leader's answer; a standby may report ready for this long after the leader was killed. Asking
+/// costs a round trip, but no request to the store.
 const LEADER_FRESH: Duration = Duration::from_millis(100);
 
-/// How long the store may take.
+/// How long the store may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Why a leader that serves is not ready: the store takes no jobs. What needs no room there is still answered.
+/// Why a leader that serves is not ready: the store has no room for more jobs. Calls that need no room there are
+/// still answered.
 pub(crate) const NO_ROOM: &str =
     "the store refuses to write jobs: it is full or nearly so, or this broker may not write to it";
 
-/// When the store and the leader were asked last, and what was wrong then. One question at a time.
+/// When the store and the leader were last asked, and what was wrong. One probe of each at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Probe {
     store: Mutex<Option<(Instant, Option<&'static str>)>>,
@@ -78,7 +79,7 @@ pub(crate) async fn healthz() -> Response {
     (status = 200, description = "Calls can be answered: this broker leads, or has confirmed that the leader serves", body = Readiness),
     (status = 503, description = "Calls cannot be answered", body = Readiness)))]
 pub(crate) async fn readyz(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
-    // A standby that asks whether to forward here asks about this server alone.
+    // A standby that asks whether to forward here wants to know about this server only.
     let of_itself = headers.contains_key(FORWARDED);
     let (status, readiness) = match not_ready(&app, of_itself).await {
         None if app.is_serving() => (StatusCode::OK, ("leader", None)),
@@ -124,8 +125,9 @@ async fn not_ready(app: &App, of_itself: bool) -> Option<Cow<'static, str>> {
     reason.map(Cow::from)
 }
 
-/// What is wrong with what is stored, so that nobody can serve until somebody mends it: a log, or a lease or fence of
-/// the brokers' election that cannot be read. None while another broker leads: that one says what it has found.
+/// Damage in the store that stops every broker from serving until somebody repairs it: an unreadable log, or an
+/// unreadable lease or fence of the brokers' election. `None` while another broker leads: that one reports what it
+/// finds.
 pub(crate) async fn damage(app: &App) -> Option<String> {
     if app.leader().is_some_and(|leader| !app.is_me(&leader)) {
         return None;
@@ -139,13 +141,13 @@ pub(crate) async fn damage(app: &App) -> Option<String> {
     {
         return damage.clone();
     }
-    // A store that does not answer is another matter, and said elsewhere.
+    // A store that does not answer is a different problem, which is reported elsewhere.
     let damage = timeout(PATIENCE, unreadable(app)).await.unwrap_or_default();
     *last = Some((Instant::now(), damage.clone()));
     damage
 }
 
-/// The first of lease and fence that is there and cannot be read.
+/// Describes the first of lease and fence that exists and cannot be read.
 async fn unreadable(app: &App) -> Option<String> {
     let lease = app.store.get(&app.lease_key).await;
     let fence = app.store.get(&app.fence_key).await;
@@ -166,18 +168,18 @@ async fn unreadable(app: &App) -> Option<String> {
     })
 }
 
-/// Why a leader cannot be asked anything, by what it said no longer ago than `fresh`; none if it can.
+/// Why calls cannot be sent to a leader, from a report no older than `fresh`; `None` if they can.
 pub(crate) async fn reason_not_to_ask(
     app: &App,
     leader: &Leader,
     fresh: Duration,
 ) -> Option<&'static str> {
-    // It answers everything, if only that there is no room for it.
+    // A leader without room in its store answers every call, if only with a refusal.
     let reason = leader_reason(app, leader, fresh).await;
     reason.filter(|&reason| reason != NO_ROOM)
 }
 
-/// Why a leader is not ready, by what it said no longer ago than `fresh`; none if it is.
+/// Why a leader is not ready, from a report no older than `fresh`; `None` if it is.
 async fn leader_reason(app: &App, leader: &Leader, fresh: Duration) -> Option<&'static str> {
     let mut last = app.probe.leader.lock().await;
     if let Some((at, asked, reason)) = &*last
@@ -207,8 +209,8 @@ async fn store_reason(app: &App) -> Option<&'static str> {
     reason
 }
 
-/// Why the store would refuse a submit as large as those that it has refused; none if it would not, or has refused none.
-/// While it has refused none the question costs nothing, so only a bad answer is kept.
+/// Why the store would refuse a submit as large as those that it has refused; `None` if it would not, or has refused
+/// none. While it has refused none, the check costs nothing, so only a bad answer is cached.
 async fn room_reason(app: &App) -> Option<&'static str> {
     let mut last = app.probe.room.lock().await;
     if let Some((at, reason)) = *last
@@ -217,7 +219,7 @@ async fn room_reason(app: &App) -> Option<&'static str> {
         return Some(reason);
     }
     let reason = match timeout(PATIENCE, app.queue.check_room()).await {
-        // Whether it is still served was asked before.
+        // Whether this broker serves was checked before.
         Ok(Ok(()) | Err(Error::NotServing { .. })) => None,
         Ok(Err(_)) => Some(NO_ROOM),
         Err(_) => Some("the store does not write in time"),

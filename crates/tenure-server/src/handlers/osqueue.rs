@@ -1,13 +1,14 @@
-//! osqueue's broker, so that its clients and workers move over by changing an address.
+//! Speaks osqueue's interface, so that its clients and workers can move here by changing an address.
 //!
-//! Three transports, as its clients have them: REST (`rest.rs`), which all else is built on; Connect (`connect.rs`), which
-//! is their default; and WebSocket (`socket.rs`). A call by Connect or by WebSocket is made again as a call by REST, within
-//! this process: so it passes the same gate, takes of the same budgets, and is forwarded to the leader in the same way.
+//! There are the three transports that its clients use: REST (`rest.rs`), on which the others are built; Connect
+//! (`connect.rs`), their default; and WebSocket (`socket.rs`). A call by Connect or WebSocket becomes a REST call
+//! within this process. So it passes the same gate, uses the same budgets, and is forwarded to the leader in the same
+//! way.
 //!
-//! All of it is under `/osqueue`, and at the root of a listener of its own if there is one (`door.rs`).
+//! All of it is under `/osqueue`, and at the root of a separate listener if there is one (`door.rs`).
 //!
-//! Jobs go to and come from the queue `default`. A worker names itself and no token; its claim is found by
-//! job and worker. Where osqueue answers success to a worker that no longer holds a job, this answers 409.
+//! Jobs go to and come from the queue `default`. A worker sends its name and no claim token; its claim is found by
+//! job and worker. Where osqueue reports success to a worker that no longer holds a job, this answers 409.
 
 mod call;
 mod connect;
@@ -36,20 +37,20 @@ pub(crate) use door::Door;
 pub use door::Network;
 pub(crate) use socket::Switched;
 
-/// What all of it is under.
+/// The path prefix of all of it.
 pub(crate) const PREFIX: &str = "/osqueue";
 
 /// The calls, under `/osqueue`.
 pub(crate) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     let rest = rest::routes(app);
-    // The same calls without the translation of what is wrong, for the other transports.
+    // The same calls without translated errors, for the other transports.
     let inner = rest.clone().with_state(app.clone());
     rest.layer(axum::middleware::from_fn(dialect::rest))
         .merge(connect::routes(app, &inner))
         .merge(socket::routes(app, &inner))
 }
 
-/// The calls for a listener that has nothing else.
+/// The calls, for a listener that serves nothing else.
 pub(crate) fn router_alone(app: &Arc<App>) -> Router {
     router(app)
         .fallback(nothing)
@@ -75,7 +76,7 @@ fn route(
     Router::new().route(path, router.layer(gate))
 }
 
-/// The type of a job of osqueue's as the queue has it; none if it is too long. Any text can be one there.
+/// The queue's name for an osqueue job type, which can be any text; `None` if it is too long.
 #[must_use]
 pub fn osqueue_type(text: Option<&str>) -> Option<JobType> {
     names::job_type(text).ok()

@@ -36,7 +36,7 @@ pub(crate) async fn queues(
 /// The most queues or schedules of one answer.
 pub(crate) const NAMES_MAX: u32 = 1_000;
 
-/// Where a page of names starts, and how long it is.
+/// Parses where a page of names starts and how long it is.
 pub(crate) fn asked<N: FromStr<Err = NameError>>(
     query: &NamesQuery,
 ) -> Result<(Option<N>, usize), Problem> {
@@ -52,7 +52,7 @@ pub(crate) fn asked<N: FromStr<Err = NameError>>(
     Ok((after, limit as usize))
 }
 
-/// The queues behind a name.
+/// The page of queues after a name.
 pub(crate) fn page(
     app: &App,
     after: Option<&QueueName>,
@@ -192,7 +192,7 @@ pub(crate) async fn change_settings(
     Ok(detailed(ok(&now), text(&change)))
 }
 
-/// Settings, for the log.
+/// Settings as text, for the log.
 fn text(settings: &impl serde::Serialize) -> String {
     serde_json::to_string(settings).unwrap_or_default()
 }
@@ -243,7 +243,7 @@ fn one(app: &App, name: &QueueName) -> Result<Queue, Problem> {
     })
 }
 
-/// A queue that was just changed: one that is back to its defaults and has no jobs is gone.
+/// The queue after a change. One that is back to its defaults and has no jobs does not exist any more.
 fn changed(app: &App, name: QueueName) -> Result<Queue, Problem> {
     let queue = app.queue.queue(&name);
     let queue = queue.map_err(|error| Problem::from(error).after_change())?;

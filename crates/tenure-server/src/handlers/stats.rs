@@ -1,4 +1,4 @@
-//! Numbers for people and dashboards, as one document.
+//! Statistics for people and dashboards, as one document.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn latency(buckets: &Buckets) -> Latency {
     })
 }
 
-/// Requests by kind.
+/// Requests to the store, by kind.
 fn store(app: &App) -> BTreeMap<String, u64> {
     let mut kinds = BTreeMap::new();
     for ended in app.meter.snapshot().ended {

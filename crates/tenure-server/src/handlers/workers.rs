@@ -16,8 +16,8 @@ use crate::problem::Problem;
 /// The most workers that are listed.
 const WORKERS_MAX: usize = 1_000;
 
-/// The most running jobs that are looked at, the earliest submitted, and the most pages that they are read in: large jobs
-/// have short ones.
+/// The most running jobs that are read, earliest submitted first, and the most pages that they are read in: pages of
+/// large jobs hold few.
 const JOBS_MAX: usize = 2_000;
 const PAGE_JOBS_MAX: usize = 1_000;
 const PAGES_MAX: usize = 20;
@@ -42,7 +42,7 @@ pub(crate) async fn workers(
     Ok(ok(&grouped(waiting, running, is_all)))
 }
 
-/// What runs, by worker, and whether that is all.
+/// The running jobs with their workers, and whether these are all.
 async fn running(app: &App) -> Result<(Vec<(Key, WorkerJob)>, bool), Problem> {
     let filter = Filter {
         state: Some(JobState::Running),

@@ -1,4 +1,4 @@
-//! What the layers below have counted, taken when the page is asked for.
+//! Metrics of the layers below, read when the page is requested.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ use crate::rates::Rates;
 /// A label and its value.
 type Label = (&'static str, String);
 
-/// How many took how long, by [`BUCKET_BOUNDS`].
+/// The counts of a histogram with [`BUCKET_BOUNDS`].
 type Buckets = [u64; BUCKET_BOUNDS.len() + 1];
 
 fn latency(mut metric: MetricEncoder<'_>, total_nanoseconds: u64, counts: Buckets) -> fmt::Result {
@@ -32,20 +32,20 @@ fn latency(mut metric: MetricEncoder<'_>, total_nanoseconds: u64, counts: Bucket
     metric.encode_histogram::<NoLabelSet>(seconds, counts.iter().sum(), &buckets, None)
 }
 
-/// A number that a part of the process publishes which is not the server's own.
+/// A metric published by another part of the process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Published {
-    /// Its name, such as `tenure_outbox_waiting`; a counter's is shown with `_total` behind it.
+    /// Its name, such as `tenure_outbox_waiting`. The page adds `_total` to a counter's name.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// Its description, in a few words.
     pub help: &'static str,
-    /// What tells it from others of its name.
+    /// Its labels, which distinguish it from others of the same name.
     pub labels: Vec<(&'static str, String)>,
-    /// The number.
+    /// Its value.
     pub value: Value,
 }
 
-/// A number, by kind.
+/// A value, by kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
     /// Only grows.
@@ -133,7 +133,7 @@ impl Writing<'_> {
     }
 }
 
-/// The node, its store and its queue. Does not hold the server itself: that holds the page.
+/// The node, its store and its queue. Does not hold the server, which holds the registry: that would be a cycle.
 #[derive(Debug)]
 pub(crate) struct StateCollector {
     pub(crate) node: Node,
@@ -144,14 +144,14 @@ pub(crate) struct StateCollector {
     pub(crate) rates: Arc<Rates>,
 }
 
-/// The most queues that have numbers of their own: their names come from clients.
+/// The most queues with their own metrics: their names come from clients.
 const QUEUES_MAX: usize = 100;
 
-/// Tells the numbers of a part of the process, as they are now.
+/// Returns the present metrics of a part of the process.
 pub(crate) type Publisher = Box<dyn Fn() -> Vec<Published> + Send + Sync>;
 
-/// Numbers that others publish on this server's page. They are one collector, however many publish: a page may describe each name
-/// only once, with all its labels behind it.
+/// The metrics that other parts publish on this server's page. They share one collector, since a page may describe
+/// each name only once, followed by all its label sets.
 #[derive(Clone, Default)]
 pub(crate) struct Others(Arc<Mutex<Vec<Publisher>>>);
 
@@ -175,7 +175,7 @@ impl Collector for Others {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut numbers: Vec<Published> =
             self.publishers().iter().flat_map(|tell| tell()).collect();
-        // Stable: the numbers of one name stay in the order of their publishers.
+        // The sort is stable, so metrics of one name stay in the order of their publishers.
         numbers.sort_by_key(|number| number.name);
         let mut writing = Writing(encoder);
         for same in numbers.chunk_by(|one, other| one.name == other.name) {
@@ -207,7 +207,7 @@ impl Collector for StateCollector {
         let mut writing = Writing(encoder);
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
         writing.gauges("tenure_build", "The running version", [(version, 1.0)])?;
-        // Names for every other number of this page: join with it, or label the target.
+        // Names this process for all other metrics of the page: join with it, or label the target.
         let incarnation = self.node.session().map(|session| session.incarnation);
         let who: Vec<Label> = vec![
             ("node", self.node.id().to_string()),
@@ -447,7 +447,7 @@ impl StateCollector {
 }
 
 impl StateCollector {
-    /// What an operator is woken up for.
+    /// Metrics of the queues, which alerts are built on.
     fn queues(&self, writing: &mut Writing<'_>, queues: &[QueueView]) -> fmt::Result {
         let now = self.queue.now_ms().unwrap_or_default();
         let labelled =
@@ -504,7 +504,7 @@ impl StateCollector {
         ] {
             writing.counter(name, help, count.total())?;
         }
-        // The rest is known to its leader.
+        // Only the leader knows the rest.
         let Ok(queues) = self.queue.queues_behind(None, QUEUES_MAX) else {
             return Ok(());
         };
@@ -594,7 +594,7 @@ impl StateCollector {
     }
 }
 
-/// The process, as Linux tells. What it does not tell is left out.
+/// Metrics of the process, from Linux. What is not available is left out.
 fn process(writing: &mut Writing<'_>) -> fmt::Result {
     let pages = std::fs::read_to_string("/proc/self/statm")
         .ok()
@@ -612,7 +612,7 @@ fn process(writing: &mut Writing<'_>) -> fmt::Result {
         writing.gauge("process_open_fds", "Open files", number(count))?;
     }
     let times = std::fs::read_to_string("/proc/self/stat").ok();
-    // The name may hold anything, also blanks; what follows it does not.
+    // The program's name may contain anything, even spaces and parentheses, so look for its end from the right.
     let times = times.as_deref().and_then(|text| text.rsplit_once(')'));
     let ticks: Option<u64> = times.and_then(|(_, rest)| {
         let mut fields = rest.split_ascii_whitespace().skip(11);

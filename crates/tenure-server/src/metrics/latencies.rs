@@ -1,4 +1,4 @@
-//! How long jobs waited and ran, by queue: fed by the follower of the queue, over all terms of this process.
+//! How long jobs waited and ran, by queue. The follower of the queue feeds it, over all terms of this process.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,13 +10,13 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tenure_api::QueueName;
 
-/// The most queues with histograms of their own: their names come from clients.
+/// The most queues with their own histograms: their names come from clients.
 const QUEUES_MAX: usize = 50;
 
-/// What all others are counted under.
+/// The name that all other queues are counted under.
 const OTHER: &str = "other";
 
-/// In seconds: from an idle worker that takes a job at once to a night in a queue.
+/// Histogram bounds in seconds: from a job that an idle worker takes at once to a night in a queue.
 const BOUNDS: [f64; 15] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 1_800.0, 7_200.0,
 ];
@@ -33,7 +33,7 @@ type Histograms = Family<QueueLabels, Histogram, fn() -> Histogram>;
 pub(crate) struct Latencies {
     pickup: Histograms,
     run: Histograms,
-    /// Those of the queues that have their own.
+    /// The histograms of queues that have their own.
     known: Mutex<HashMap<QueueName, Pair>>,
     other: Pair,
 }
@@ -71,12 +71,12 @@ impl Latencies {
         }
     }
 
-    /// A job was claimed so long after it could be.
+    /// Records how long after it became ready a job was claimed.
     pub(crate) fn picked_up(&self, queue: &QueueName, after_ms: u64) {
         self.of(queue).pickup.observe(seconds(after_ms));
     }
 
-    /// An attempt ended so long after it was claimed.
+    /// Records how long after its claim an attempt ended.
     pub(crate) fn ran(&self, queue: &QueueName, for_ms: u64) {
         self.of(queue).run.observe(seconds(for_ms));
     }

@@ -1,4 +1,5 @@
-//! Ids of events: how far a client has been told of the queue and of the cluster. Clients send them back as they are.
+//! Ids of events: how far a client has got with the events of the queue and of the cluster. Clients send them back
+//! unchanged.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,18 +7,18 @@ use std::str::FromStr;
 use tenure::cluster::Cursor;
 use tenure::queue::Position;
 
-/// How far a client has been told, of what it follows.
+/// How far a client has got, in each source that it follows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Id {
     pub(super) queue: Option<Reached>,
     pub(super) cluster: Option<Cursor>,
 }
 
-/// How far it has been told of the queue.
+/// How far it has got with the queue's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reached {
     pub(super) position: Position,
-    /// How many events of the command there; all of them if this is `None`.
+    /// How many events of the command at this position; all of them if `None`.
     pub(super) events: Option<usize>,
 }
 

@@ -12,7 +12,7 @@ const OF_QUEUE: [&str; 3] = ["job", "queue", "schedule"];
 const OF_CLUSTER: [&str; 3] = ["leader", "node", "daemon"];
 
 impl Kinds {
-    /// As a client names them, separated by commas; those of the queue if it names none.
+    /// Parses kinds, separated by commas; the default is those of the queue.
     pub(super) fn of(named: Option<&str>) -> Result<Self, Problem> {
         let Some(named) = named else {
             return Ok(Self(OF_QUEUE.to_vec()));

@@ -1,5 +1,6 @@
-//! The past is kept while somebody follows events, and for a while afterwards, so that a client that comes back finds it. With
-//! nobody there it would cost memory, and the cluster's a listing of the store with every heartbeat, for nothing.
+//! Keeps past events while somebody follows them, and for a while afterwards, so that a client that reconnects finds
+//! them. Without followers this would be wasted: it costs memory, and for the cluster a listing of the store with
+//! every heartbeat.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,10 +11,10 @@ use tokio::time::{Instant, sleep_until};
 use super::kinds::Kinds;
 use crate::app::App;
 
-/// How long after the last follower has gone.
+/// How long past events are kept after the last follower has gone.
 const KEPT_FOR: Duration = Duration::from_secs(10 * 60);
 
-/// Who follows what.
+/// The followers of each source.
 #[derive(Debug, Default)]
 pub(crate) struct Past {
     state: Mutex<State>,
@@ -23,19 +24,19 @@ pub(crate) struct Past {
 struct State {
     queue: Followers,
     cluster: Followers,
-    /// Somebody waits for the last of them to have been gone for long enough.
+    /// Whether a task already waits to end the keeping.
     is_waited_for: bool,
 }
 
 #[derive(Debug, Default)]
 struct Followers {
     count: usize,
-    /// The past is kept, until then if nobody follows any more.
+    /// If set, past events are kept: until then if there are no followers.
     kept_until: Option<Instant>,
 }
 
 impl Past {
-    /// Keeps the past of these kinds from now on, for as long as the answer lives and a while longer.
+    /// Keeps past events of these kinds from now on, for as long as the returned hold lives and a while longer.
     pub(super) fn hold(&self, app: &Arc<App>, kinds: &Kinds) -> Hold {
         let hold = Hold {
             app: app.clone(),
@@ -47,7 +48,7 @@ impl Past {
         if hold.queue {
             state.queue.count += 1;
             state.queue.kept_until = Some(Instant::now());
-            // Also if it is kept already: this may be another term.
+            // Even if it is already kept: this may be a new term.
             app.queue.keep_past(true);
         }
         if hold.cluster {
@@ -59,14 +60,14 @@ impl Past {
         hold
     }
 
-    /// Plain numbers: a panic elsewhere leaves them whole.
+    /// The lock guards plain numbers, which stay consistent if another thread panics.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Lets go of what nobody has wanted for long enough. When to look again, if there is a reason to.
+    /// Stops keeping what has had no follower for long enough. Returns when to look again, if needed.
     fn let_go(&mut self, app: &App, now: Instant) -> Option<Instant> {
         if self.queue.is_over(now) {
             app.queue.keep_past(false);

@@ -1,4 +1,4 @@
-//! What followers are told of what happened.
+//! Events as followers get them.
 
 use tenure::cluster::{Event as Cluster, Generation, Notice, Shard};
 use tenure::core::election::Leader;
@@ -6,7 +6,7 @@ use tenure::core::{ElectionName, NodeId};
 use tenure_api::{Event, JobId, QueueName, ScheduleName};
 use tenure_core::queue;
 
-/// What followers are told of an event of the queue; nothing if it changed nothing.
+/// An event of the queue as followers get it; `None` if it changed nothing.
 pub(super) fn of_queue(event: &queue::Event, at: u64, position: u64) -> Option<Event> {
     use queue::Event as Queue;
     let new = |name: &str| Event {
@@ -120,7 +120,7 @@ pub(super) fn of_queue(event: &queue::Event, at: u64, position: u64) -> Option<E
     })
 }
 
-/// What followers are told of an event of the cluster; nothing if they are not told of it.
+/// An event of the cluster as followers get it; `None` if it is not shown to them.
 pub(super) fn of_cluster(notice: &Notice) -> Option<Event> {
     let new = |name: &str| Event {
         event: name.to_owned(),
@@ -187,7 +187,7 @@ pub(super) fn of_cluster(notice: &Notice) -> Option<Event> {
     })
 }
 
-/// Who serves the queue, told first of all: when that changes the stream ends.
+/// Which broker serves the queue: the first event of a stream, which ends when this changes.
 pub(super) fn of_broker(leader: &Leader, at: u64) -> Event {
     Event {
         event: "leader_elected".to_owned(),

@@ -1,4 +1,4 @@
-//! One call of osqueue's, whatever it came by, made as a call by REST.
+//! One osqueue call of any transport, made as a REST call.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use crate::problem::Problem;
 /// The most bytes of an answer: a page of jobs, its frame, and room for one job that is larger.
 const ANSWER_BYTES_MAX: usize = 16 * PAGE_BYTES_MAX;
 
-/// Headers of a call that are those of the calls that come of it, too.
+/// Headers that are copied from a call to the REST call that it becomes.
 const PASSED: [HeaderName; 3] = [
     header::AUTHORIZATION,
     HeaderName::from_static("traceparent"),
     HeaderName::from_static("tracestate"),
 ];
 
-/// What osqueue's clients ask for.
+/// The calls that osqueue's clients make.
 #[derive(Debug)]
 pub(super) enum Asked {
     Submit {
@@ -52,7 +52,7 @@ pub(super) enum Asked {
     List,
 }
 
-/// Who asks.
+/// The caller.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     headers: HeaderMap,
@@ -73,7 +73,7 @@ impl Caller {
         }
     }
 
-    /// The answer as REST has it: JSON, or nothing.
+    /// Makes the call by REST, and returns its answer: JSON, or nothing.
     pub(super) async fn ask(&self, mut rest: Router, asked: Asked) -> Result<Bytes, Problem> {
         let (method, path, body) = asked.into_rest()?;
         let mut request = Request::new(Body::from(body));
@@ -160,7 +160,7 @@ impl Asked {
     }
 }
 
-/// An id that is safe in a path.
+/// Checks an id, so that it is safe in a path.
 fn id(text: &str) -> Result<JobId, Problem> {
     JobId::new(text).map_err(|error| wrong("jobId", &error.to_string()))
 }

@@ -1,8 +1,8 @@
 //! osqueue's calls by Connect: unary, over HTTP/1.1 or HTTP/2, as Protocol Buffers or as JSON.
 //!
-//! What is wrong is told as a Connect error, with its code: see `dialect.rs`. A caller may say how long it waits
-//! (`Connect-Timeout-Ms`). One that has waited so long is told `deadline_exceeded`, and whether the call was done is not
-//! known: no more than with any other client that goes away.
+//! Errors are Connect errors with Connect's codes: see `dialect.rs`. A caller may say how long it waits
+//! (`Connect-Timeout-Ms`). After that it is answered `deadline_exceeded`, and it is not known whether the call was
+//! done, as with any client that goes away.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ use crate::extract::read_whole;
 use crate::gate::AnsweredBy;
 use crate::problem::Problem;
 
-/// The calls of the service, and what a token has to allow for them.
+/// The calls of the service, and the scope that each needs.
 const CALLS: [(&str, Call, Scope); 6] = [
     ("SubmitJob", Call::Submit, Scope::Worker),
     ("ClaimJob", Call::Claim, Scope::Worker),
@@ -70,7 +70,7 @@ pub(super) fn routes(app: &Arc<App>, rest: &Router) -> Router<Arc<App>> {
         let handler = post(move |State(app): State<Arc<App>>, request: Request| {
             answer(app, rest.clone(), call, request)
         });
-        // The call that comes of it is forwarded, not this one.
+        // The REST call that this becomes is forwarded, not this one.
         let place = AnsweredBy::AnyBroker;
         all = all.merge(route(app, &path, Some(scope), place, handler));
     }
@@ -104,7 +104,7 @@ async fn answer(
     call.write(format, &answered?)
 }
 
-/// How a caller writes, and wants to be answered.
+/// The format of a caller's messages and of the answer.
 fn format(headers: &HeaderMap) -> Result<Format, Problem> {
     let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -138,7 +138,7 @@ fn check(parts: &Parts) -> Result<(), Problem> {
     Ok(())
 }
 
-/// How long a caller waits: at most ten digits, as the protocol says.
+/// How long a caller waits. The protocol allows at most ten digits.
 fn patience(headers: &HeaderMap) -> Result<Option<Duration>, Problem> {
     let Some(value) = headers.get("connect-timeout-ms") else {
         return Ok(None);
@@ -224,7 +224,7 @@ fn message<M: Message + Default + DeserializeOwned>(
     }
 }
 
-/// A payload is JSON within the message. None at all means null.
+/// A payload is JSON within the message. An empty one means null.
 fn payload(bytes: &[u8]) -> Result<Box<RawValue>, Problem> {
     let bytes = if bytes.is_empty() { b"null" } else { bytes };
     serde_json::from_slice(bytes).map_err(|error| {

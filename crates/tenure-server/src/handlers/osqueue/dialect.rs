@@ -1,8 +1,8 @@
-//! What is wrong, in the words of each transport.
+//! Errors, in the form of each transport.
 //!
-//! It is a problem document until it leaves this broker, whatever has made it: a handler, the gate, or the leader. Only
-//! then is it translated. What goes back to a standby that has forwarded a call is left alone: that one has to know
-//! whether anybody leads, and it translates for its client.
+//! An error is a problem document until it leaves this broker, whether it comes from a handler, the gate or the leader.
+//! Only then is it translated. An answer to a standby that has forwarded a call is left as it is: the standby has to
+//! know whether there is a leader, and it translates for its own client.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -14,10 +14,10 @@ use tenure_api::{self as api, Code, PROBLEM_CONTENT_TYPE};
 
 use crate::forward::FORWARDED;
 
-/// The most bytes of a problem.
+/// The most bytes of a problem document.
 const PROBLEM_BYTES_MAX: usize = 64 * 1024;
 
-/// What osqueue's client calls a failure.
+/// osqueue's name for a failure.
 pub(super) fn tag(code: Code) -> &'static str {
     match code {
         Code::NoLeader => "BrokerLeadershipError",
@@ -26,7 +26,7 @@ pub(super) fn tag(code: Code) -> &'static str {
     }
 }
 
-/// Around the calls by REST.
+/// Translates errors of REST calls.
 pub(super) async fn rest(request: Request, next: Next) -> Response {
     let is_forwarded = request.headers().contains_key(FORWARDED);
     let response = next.run(request).await;
@@ -36,7 +36,7 @@ pub(super) async fn rest(request: Request, next: Next) -> Response {
     translated(response, both).await
 }
 
-/// Around the calls by Connect.
+/// Translates errors of Connect calls.
 pub(super) async fn connect(request: Request, next: Next) -> Response {
     translated(next.run(request).await, connect_error).await
 }
@@ -46,7 +46,7 @@ async fn translated(response: Response, into: fn(Response, &api::Problem) -> Res
         return response;
     }
     let (parts, body) = response.into_parts();
-    // Whatever cannot be read is the leader's, whose connection broke.
+    // A body that cannot be read came from the leader, and its connection broke.
     let body = to_bytes(body, PROBLEM_BYTES_MAX).await.unwrap_or_default();
     let problem = serde_json::from_slice(&body).unwrap_or_else(|_| {
         api::Problem::new(
@@ -79,14 +79,14 @@ fn both(response: Response, problem: &api::Problem) -> Response {
     with_body(response, &both)
 }
 
-/// The same for an answer that is in memory: what no route has made.
+/// The same for an answer that is in memory and was not made by a route.
 pub(crate) fn tagged(response: Response) -> Response {
     use futures_util::FutureExt as _;
     let translated = translated(response, both).now_or_never();
     translated.unwrap_or_else(|| Response::new(Body::empty()))
 }
 
-/// As the Connect protocol has it: a code of its own, and the HTTP status that belongs to that.
+/// A Connect error: Connect's own code, and the HTTP status that belongs to it.
 fn connect_error(mut response: Response, problem: &api::Problem) -> Response {
     #[derive(Serialize)]
     struct Error<'a> {
@@ -103,7 +103,7 @@ fn connect_error(mut response: Response, problem: &api::Problem) -> Response {
 
 fn connect_code(problem: &api::Problem) -> (&'static str, StatusCode) {
     use StatusCode as Status;
-    // Told before its code: by what HTTP calls it.
+    // Recognised by its HTTP status: it has no code of its own.
     if problem.status == Status::UNSUPPORTED_MEDIA_TYPE.as_u16() {
         return ("unknown", Status::UNSUPPORTED_MEDIA_TYPE);
     }
@@ -119,7 +119,7 @@ fn connect_code(problem: &api::Problem) -> (&'static str, StatusCode) {
         Code::NoLeader | Code::StoreUnavailable => ("unavailable", Status::SERVICE_UNAVAILABLE),
         Code::Timeout => ("deadline_exceeded", Status::GATEWAY_TIMEOUT),
         Code::Internal => ("internal", Status::INTERNAL_SERVER_ERROR),
-        // It may have been done: not to be tried again by itself, as `unavailable` is.
+        // It may have been done, so not `unavailable`, which clients retry automatically.
         Code::UnknownOutcome => ("unknown", Status::INTERNAL_SERVER_ERROR),
         _ => ("invalid_argument", Status::BAD_REQUEST),
     }

@@ -1,14 +1,15 @@
-//! A listener that has osqueue's calls at its root, and nothing else: its clients need nothing but an address.
+//! A listener with osqueue's calls at its root and nothing else, so that its clients need only an address.
 //!
-//! They can send no header of their own, so a token may be part of their address, or stand for a network:
+//! They cannot send headers of their own, so a token may be part of their address, or belong to a network:
 //!
 //! - `http://HOST:PORT/t/TOKEN`, for all transports;
-//! - `http://tenure:TOKEN@HOST:PORT`, for those that make a header of it (WebSocket, and Connect with Node's `http`);
-//! - no token at all from the networks that were named: what comes from there is done with the token that was given for
-//!   them. Not what a web page sends, unless its origin was named: a user who looks at a page on a host of that network has
-//!   not asked for it.
+//! - `http://tenure:TOKEN@HOST:PORT`, for clients that turn it into a header (WebSocket, and Connect with Node's
+//!   `http`);
+//! - no token at all from the configured networks: their calls use the token that was configured for them. Calls from
+//!   web pages are excluded, unless their origin was named: a user on that network who opens a page has not asked for
+//!   its calls.
 //!
-//! Either becomes a bearer token here, before anybody looks at the call, and a call that is forwarded has it.
+//! Each of these becomes a bearer token here, before the call is processed, and is forwarded with it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -21,10 +22,10 @@ use base64::engine::general_purpose::STANDARD;
 use super::PREFIX;
 use crate::cors;
 
-/// What stands before a token in a path.
+/// The path prefix before a token.
 const TOKEN_PATH: &str = "/t/";
 
-/// Addresses that share their first bits.
+/// A network: addresses that share their first bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
@@ -32,7 +33,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether an address is one of them. An IPv4 address that came by IPv6 is what it was.
+    /// Whether an address is in the network. An IPv4 address mapped to IPv6 counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
@@ -63,11 +64,11 @@ impl FromStr for Network {
     }
 }
 
-/// Who comes in by this listener, and as whom.
+/// Who may use this listener, and with which token.
 #[derive(Debug)]
 pub(crate) struct Door {
     networks: Vec<Network>,
-    /// What calls from the networks are made with.
+    /// The token for calls from the networks.
     token: Option<HeaderValue>,
     /// The web pages that may make such calls.
     origins: Vec<String>,
@@ -82,7 +83,7 @@ impl Door {
         }
     }
 
-    /// Puts a call where it belongs, with the token that it came with.
+    /// Rewrites a call's path and authorization according to the token that it came with.
     pub(crate) fn enter<B>(&self, request: &mut Request<B>, peer: SocketAddr) {
         let path = request.uri().path_and_query();
         let path = path.map_or("/", PathAndQuery::as_str);
@@ -106,7 +107,7 @@ impl Door {
         }
     }
 
-    /// The token of a network, for those who have none.
+    /// The networks' token, for a call that may use it.
     fn token_of(&self, headers: &HeaderMap, peer: SocketAddr) -> Option<HeaderValue> {
         let is_free = !headers.contains_key(header::AUTHORIZATION) && !self.is_of_a_page(headers);
         let is_named = || self.networks.iter().any(|net| net.contains(peer.ip()));
@@ -117,9 +118,9 @@ impl Door {
 }
 
 impl Door {
-    /// Whether a browser sends this for a page whose origin was not named. Browsers say so themselves: of every call that
-    /// may change something, and of every socket, by its origin; of the rest by its site. That a page has the name of this
-    /// very host proves nothing, since the owner of a name decides where it leads.
+    /// Whether a browser sends this for a page whose origin was not named. Browsers tell: by `Origin` for every call
+    /// that may change something and for every socket, and by `Sec-Fetch-Site` for the rest. That a page uses this
+    /// host's own name proves nothing, since the owner of a name decides which address it resolves to.
     fn is_of_a_page(&self, headers: &HeaderMap) -> bool {
         let site = headers.get("sec-fetch-site");
         let is_of_a_page = headers.contains_key(header::ORIGIN)
@@ -250,7 +251,7 @@ mod tests {
         for page in [
             &[("origin", "https://evil.example")][..],
             &[("origin", "null")],
-            // A name that leads here.
+            // A name that resolves to this host.
             &[
                 ("host", "evil.example:1"),
                 ("origin", "http://evil.example:1"),

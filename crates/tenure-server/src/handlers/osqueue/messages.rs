@@ -1,6 +1,6 @@
-//! osqueue's messages: as Protocol Buffers have them (`queue.proto`), and as their JSON form has them.
+//! osqueue's messages: as Protocol Buffers (`queue.proto`) and in their JSON form.
 //!
-//! They are few and small, so they are written by hand: there is no build step.
+//! They are few and small, so they are written here instead of generated: there is no build step.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// A JSON object. A list would be read as its fields, in order.
+/// Parses a JSON object. A list would otherwise be taken for its fields, in order.
 pub(super) fn object<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     if text.trim_ascii_start().starts_with(b"[") {
         return Err("it is a list, not an object".to_owned());
@@ -65,7 +65,7 @@ pub(super) struct ClaimJobResponse {
     pub(super) r#type: String,
 }
 
-/// Of heartbeats and of completions.
+/// The message of heartbeats and of completions.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct HeldJobRequest {
@@ -136,7 +136,8 @@ pub(super) struct ListJobsResponse {
     pub(super) broker_address: String,
 }
 
-/// What REST answers, as far as the messages have it. Their numbers are smaller: what does not fit is the most that does.
+/// A REST answer, as far as the messages can carry it. Their numbers are smaller types, so numbers that do not fit
+/// become the largest that does.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RestSubmitted {
@@ -147,7 +148,7 @@ pub(super) struct RestSubmitted {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RestClaimed {
     pub(super) job_id: Option<String>,
-    /// A payload that is null is one, too.
+    /// A payload of `null` is still a payload.
     #[serde(deserialize_with = "present")]
     pub(super) payload: Option<Box<RawValue>>,
     pub(super) r#type: Option<String>,

@@ -1,7 +1,7 @@
-//! osqueue's types and workers as names: it takes any text for them.
+//! Makes names of osqueue's types and workers, which can be any text.
 //!
-//! A text that is a name is used as it is. Any other becomes one that begins with `=`, which the characters of a name
-//! allow and hardly anybody uses: `img/resize` is `=img=2Fresize`. A job without a type has the type `=`.
+//! Text that is a valid name is used unchanged. Other text becomes a name that begins with `=`, which names allow and
+//! hardly anybody uses: `img/resize` is `=img=2Fresize`. A job without a type has the type `=`.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,10 @@ use tenure_core::queue::Key;
 
 use crate::problem::Problem;
 
-/// The mark of a name that stands for something else.
+/// The mark of a name that encodes other text.
 const MARK: char = '=';
 
-/// The type of a job as the queue has it.
+/// The queue's name for a job type.
 pub(super) fn job_type(text: Option<&str>) -> Result<JobType, Problem> {
     let text = text.unwrap_or_default();
     let name = match JobType::new(text) {
@@ -27,18 +27,18 @@ pub(super) fn job_type(text: Option<&str>) -> Result<JobType, Problem> {
     })
 }
 
-/// The type of a job as its submitter has it; none if it had none.
+/// The job type as its submitter wrote it; `None` if it had none.
 pub(super) fn shown_type(name: &JobType) -> Option<String> {
     let name = name.as_str();
     match name.strip_prefix(MARK) {
         Some("") => None,
-        // Made by somebody else, who has such names.
+        // If it cannot be decoded, the name was not made here, and is shown unchanged.
         Some(rest) => Some(unmarked(rest).unwrap_or_else(|| name.to_owned())),
         None => Some(name.to_owned()),
     }
 }
 
-/// A worker's name for itself.
+/// The queue's name for a worker.
 pub(super) fn worker(text: &str) -> Key {
     Key::new(text).unwrap_or_else(|_| {
         let digest = digest::digest(&digest::SHA256, text.as_bytes());

@@ -35,14 +35,14 @@ use crate::problem::Problem;
 /// How long a worker of osqueue may be silent.
 const LEASE_MS: u32 = 30_000;
 
-/// How often osqueue tries a job unless told otherwise.
+/// osqueue's default number of attempts.
 const ATTEMPTS_DEFAULT: u32 = 3;
 
-/// The most attempts of a job. osqueue knows no limit; nobody notices this one.
+/// The most attempts of a job. osqueue has no limit, but this one is too high to be noticed.
 const ATTEMPTS_MAX: i64 = 10_000;
 
-/// The most jobs that are listed: fewer if they are large, for a list ends at about [`PAGE_BYTES_MAX`]. Its clients know
-/// no next page.
+/// The most jobs that are listed; fewer if they are large, since a list ends at about [`PAGE_BYTES_MAX`]. osqueue's
+/// clients cannot ask for a next page.
 const LIST_MAX: usize = 1_000;
 
 /// The calls.
@@ -136,7 +136,7 @@ struct List {
     #[serde(flatten)]
     numbers: Stats,
     jobs: Vec<Listed>,
-    /// There are more than are listed.
+    /// Whether there are more than are listed.
     truncated: bool,
 }
 
@@ -155,7 +155,7 @@ async fn healthz() -> Response {
     ok(&serde_json::json!({ "status": "ok" }))
 }
 
-/// What this broker asked of the store since it was started, and what its ceilings did about it.
+/// Counts this broker's requests to the store since it was started, and how the ceilings limited them.
 async fn throttle(State(app): State<Arc<App>>) -> Response {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -203,7 +203,7 @@ async fn submit(
 ) -> Result<Response, Problem> {
     let (CallName(name), LooseJson(body)) = (name?, body?);
     let mut job = Submission::new(names::job_type(body.job_type.as_deref())?);
-    // A standby names each call, so that it can send it again.
+    // A standby gives each call a name, so that it can send it again.
     job.id = Some(match name {
         None => uuid()?,
         Some(name) => JobId::new(name.as_str()).map_err(|error| {
@@ -219,7 +219,7 @@ async fn submit(
     let submitted = submitted.into_iter().next().ok_or_else(full)?;
     match submitted.status {
         SubmitStatus::Created => app.rates.submitted.add(1),
-        // It was sent again.
+        // The call was sent again.
         SubmitStatus::Duplicate => {}
         SubmitStatus::Conflict => {
             let what = "another job was submitted with this Idempotency-Key";
@@ -232,14 +232,14 @@ async fn submit(
     }))
 }
 
-/// A job of osqueue's that may not be tried is tried once, as there.
+/// An osqueue job with no attempts allowed is tried once, as in osqueue.
 fn attempts(wanted: Option<i64>) -> u32 {
     let wanted = wanted.map(|wanted| wanted.clamp(1, ATTEMPTS_MAX));
     let wanted = wanted.and_then(|wanted| u32::try_from(wanted).ok());
     wanted.unwrap_or(ATTEMPTS_DEFAULT)
 }
 
-/// A new id, as osqueue makes them: version 4, at random.
+/// A new random id, a UUID of version 4 as in osqueue.
 fn uuid() -> Result<JobId, Problem> {
     let mut bytes = [0_u8; 16];
     SystemRandom::new()
@@ -265,7 +265,7 @@ async fn claim(
 ) -> Result<Response, Problem> {
     let (CallName(name), LooseJson(body)) = (name?, body?);
     let wanted = body.types.unwrap_or_default();
-    // One that is too long for a name, however it is written, is the type of no job. An empty one is that of jobs without a type.
+    // No job has a type that is too long to encode as a name. The empty type means jobs without a type.
     let types: Vec<_> = wanted
         .iter()
         .filter_map(|name| names::job_type(Some(name)).ok())

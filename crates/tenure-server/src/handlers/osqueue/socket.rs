@@ -1,7 +1,8 @@
-//! osqueue's calls by WebSocket: messages of JSON with an id, a method and its parameters, and an answer for each.
+//! osqueue's calls by WebSocket: JSON messages with an id, a method and its parameters, and an answer for each.
 //!
-//! Calls of one socket run side by side, so many at a time; further ones are read when there is room. A message takes of
-//! the budget for bodies as it arrives, and an answer of that for answers until it is written.
+//! A limited number of calls of one socket run at the same time; further ones are read when there is room. A message
+//! counts against the budget for bodies as it arrives, and an answer against the budget for answers until it is
+//! written.
 
 use std::io;
 use std::pin::Pin;
@@ -42,20 +43,20 @@ use crate::connections::Connection;
 use crate::gate::AnsweredBy;
 use crate::problem::Problem;
 
-/// The most calls of one socket at a time.
+/// The most concurrent calls of one socket.
 const CALLS_MAX: usize = 32;
 
-/// What is read at once. A message may be larger.
+/// How much is read at once. A message may be larger.
 const BUFFER_BYTES: usize = 4 * 1024;
 
-/// How long a client may take to answer that the socket is closed.
+/// How long a client may take to confirm that the socket is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why a socket is closed from here.
+/// The close code and reason when this broker closes a socket.
 const STOPPING: (CloseCode, &str) = (CloseCode::Away, "this broker is stopping");
 const NOT_TEXT: (CloseCode, &str) = (CloseCode::Invalid, "a message is not UTF-8");
 
-/// What a client's key is hashed with, by RFC 6455.
+/// The suffix that a client's key is hashed with (RFC 6455).
 const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// A connection that has become a socket.
@@ -75,13 +76,13 @@ pub(super) fn routes(app: &Arc<App>, rest: &Router) -> Router<Arc<App>> {
             switch(app, rest, &request.into_parts().0)
         },
     );
-    // The calls that come by it are forwarded, not the socket.
+    // The socket's calls are forwarded, not the socket.
     let place = AnsweredBy::AnyBroker;
     route(app, "/osqueue/v1/ws", Some(Scope::Worker), place, handler)
         .layer(axum::middleware::from_fn(dialect::rest))
 }
 
-/// Answers that the protocol changes. The connection does it, once that is written: see `listen.rs`.
+/// Answers that the protocol switches. The connection switches once that answer is written: see `listen.rs`.
 fn switch(app: Arc<App>, rest: Router, parts: &Parts) -> Result<Response, Problem> {
     let headers = &parts.headers;
     let wrong = |what: &str| Problem::new(Code::InvalidField, what).status(StatusCode::BAD_REQUEST);
@@ -118,7 +119,7 @@ fn switch(app: Arc<App>, rest: Router, parts: &Parts) -> Result<Response, Proble
     Ok(response)
 }
 
-/// Whether a header has a word among others.
+/// Whether a header's list contains a word.
 fn has(headers: &HeaderMap, name: header::HeaderName, word: &str) -> bool {
     let values = headers.get_all(name);
     let mut values = values.iter().filter_map(|value| value.to_str().ok());
@@ -176,7 +177,7 @@ struct Failure<'a> {
 }
 
 impl Switched {
-    /// Talks until either side ends it. `read` is what came behind the request.
+    /// Handles calls until either side closes the socket. `read` is what arrived after the request.
     pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin>(self, stream: S, read: Vec<u8>) {
         let limits = &self.app.config.limits;
         let config = WebSocketConfig::default()
@@ -240,7 +241,7 @@ impl Switched {
                 }
             }
         };
-        // What was begun is answered: nothing is left in doubt.
+        // Calls that were begun are still answered, so that no outcome is left unknown.
         while let Some((answer, room)) = calls.next().await {
             socket.send(Message::Text(answer)).await?;
             drop(room);
@@ -268,7 +269,7 @@ impl Switched {
         let mut room = self.app.answers.room(Some(self.connection.clone()));
         if !room.try_grow(text.len()) {
             self.app.connections.shed_slow(text.len());
-            // It was done, and has to be told.
+            // The call was done, so its answer has to be sent even without room.
             room.set(text.len());
         }
         (text, room)
@@ -321,7 +322,7 @@ fn written(id: Option<&RawValue>, answered: Result<bytes::Bytes, Problem>) -> Ut
     let empty = || RawValue::from_string("{}".to_owned()).expect("an object is JSON");
     let text = match answered {
         Ok(body) => {
-            // A call whose answer is nothing: an empty object, as osqueue has it.
+            // A call without an answer gets an empty object, as in osqueue.
             let result = serde_json::from_slice(&body).unwrap_or_else(|_| empty());
             let result: Box<RawValue> = result;
             json(&Answer {
@@ -352,7 +353,7 @@ fn json(answer: &Answer<'_>) -> String {
     serde_json::to_string(answer).expect("plain data becomes JSON")
 }
 
-/// A stream that takes room for what arrives, until it is a message.
+/// A stream that takes room for what arrives, until it is a whole message.
 struct Counting<S> {
     stream: S,
     app: Arc<App>,
@@ -360,7 +361,7 @@ struct Counting<S> {
 }
 
 impl<S> Counting<S> {
-    /// The room of the message that has just arrived.
+    /// Takes the room of the message that has just arrived.
     fn taken(&mut self) -> Room {
         let none = self.app.bodies.room(None);
         let mut room = std::mem::replace(&mut self.room, none);
