@@ -1,4 +1,4 @@
-//! What can be typed, and nothing about what it does.
+//! The command line's grammar: what users can type, not what it does.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ pub(crate) use queue::{OneQueue, Queue, QueueTime, SetQueue};
 pub(crate) use schedule::{OneSchedule, Schedule, SetSchedule};
 pub(crate) use serve::{LogFormat, Serve, Settings};
 
-/// Where everything is kept unless told otherwise.
+/// The default store.
 pub(crate) const STORE_DEFAULT: &str = "file:./tenure-data";
 
 const STORES: &str = "\
@@ -206,19 +206,19 @@ pub(crate) struct Check {
     pub(crate) rounds: Option<u16>,
 }
 
-/// Everything that can be typed.
+/// The whole command line.
 pub(crate) fn command() -> clap::Command {
     groups::grouped(Cli::command())
 }
 
 /// Prints the help of this program as a whole.
 pub(crate) fn print_help() -> ExitCode {
-    // A reader that has seen enough of it is no failure.
+    // A closed pipe is not a failure.
     let _ = command().print_help();
     ExitCode::SUCCESS
 }
 
-/// Reads the command line. Help and mistakes are printed here and leave an exit code.
+/// Parses the command line. Help and mistakes are printed here; then the error is the exit code.
 pub(crate) fn parse() -> Result<Command, ExitCode> {
     command()
         .try_get_matches_from(help_last(std::env::args_os()))
@@ -227,7 +227,7 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
         .map_err(tips::add)
         .map_err(|error| match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // A reader that has seen enough of the help is no failure.
+                // A closed pipe is not a failure.
                 let _ = error.print();
                 ExitCode::SUCCESS
             }
@@ -248,11 +248,12 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
         })
 }
 
-/// `tenure help job submit` is `tenure job submit --help`, so what is said of a verb that does not exist is the same too.
+/// Rewrites `tenure help job submit` as `tenure job submit --help`, so that both report an unknown verb in the same
+/// way.
 fn help_last(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
     let asks = words.get(1).is_some_and(|word| word == "help");
-    // A flag is about `help` as a verb.
+    // A flag belongs to the verb `help` itself.
     let has_flag = words
         .get(2)
         .is_some_and(|word| word.to_string_lossy().starts_with('-'));
@@ -263,13 +264,13 @@ fn help_last(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     words
 }
 
-/// The parser repeats what it did not understand, and that may be a URL with a password in it. Cuts
-/// every URL off behind its scheme.
+/// Cuts off every URL after its scheme. The parser repeats what it did not understand, which may be a URL with a
+/// password.
 fn without_urls(text: &str) -> String {
     let mut pieces = text.split("://");
     let mut safe = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
-        // The parser quotes what it repeats; a quote inside of it ends nothing.
+        // The parser puts quotes around what it repeats; a quote inside does not end it.
         let end = piece.find([' ', '\n']).map_or(piece.len(), |end| {
             end - usize::from(piece[..end].ends_with('\''))
         });

@@ -1,5 +1,5 @@
-//! One file per verb, all of one shape: `run` takes the verb's arguments and returns the exit code. An
-//! error means that the verb could not do its work at all.
+//! One file per verb, all with the same shape: `run` takes the verb's arguments and returns the exit code. An error
+//! means that the verb could not do its work.
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -63,14 +63,14 @@ use crate::args::{InElection, InNamespace};
 use crate::output::{self, Hinted};
 use crate::signals::Signals;
 
-/// Which election of which store is meant, with names that are known to be good.
+/// An election of a store, with names that have been checked.
 struct ElectionAddress {
     store: String,
     namespace: Namespace,
     election: ElectionName,
 }
 
-/// A store that is open, and a namespace of it.
+/// An open store, and a namespace in it.
 struct Opened {
     store: Arc<dyn Store>,
     view: NamespaceView,
@@ -84,11 +84,12 @@ fn election(options: &InElection) -> anyhow::Result<ElectionAddress> {
     })
 }
 
-/// How many elections a message names.
+/// The most elections that a message names.
 const NAMED_MAX: usize = 10;
 
-/// The election that was named; else that of the queue, or the only one that users have, if there is no other. The
-/// cluster's is meant only if there is nothing else: it exists wherever there are members.
+/// The election that was named. Otherwise the only one there is, not counting the cluster's: that of the queue or of
+/// a user. The cluster's election is chosen only if there is nothing else, since it exists wherever there are
+/// members.
 async fn which(view: &NamespaceView, named: Option<&str>) -> anyhow::Result<ElectionName> {
     if let Some(name) = named {
         return Ok(ElectionName::new(name)?);
@@ -114,7 +115,7 @@ async fn which(view: &NamespaceView, named: Option<&str>) -> anyhow::Result<Elec
     }
 }
 
-/// The node that was named, or this host.
+/// The node that was named, or one named like this host.
 fn node(named: Option<String>) -> anyhow::Result<NodeId> {
     Ok(match named {
         Some(node) => NodeId::new(node)?,
@@ -122,7 +123,7 @@ fn node(named: Option<String>) -> anyhow::Result<NodeId> {
     })
 }
 
-/// Opens a store that must be there: to look at it makes nothing.
+/// Opens a store that must exist: reading must not create one.
 async fn open(options: &InNamespace) -> anyhow::Result<Opened> {
     let url = named(Some(options.store.clone()))?;
     let namespace = Namespace::new(&options.namespace)?;
@@ -131,7 +132,7 @@ async fn open(options: &InNamespace) -> anyhow::Result<Opened> {
     Ok(Opened { store, view })
 }
 
-/// Does something that a signal may interrupt at any point, since nothing has to be undone.
+/// Runs work that a signal may interrupt at any point, since nothing has to be undone.
 async fn interruptible(
     work: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
@@ -145,8 +146,8 @@ async fn interruptible(
     }
 }
 
-/// The store that was named. An empty name is none: a variable that was meant to be set and is not must
-/// not pass for the current directory.
+/// The store that was named. An empty name is refused: a variable that was left empty by mistake must not mean the
+/// current directory.
 fn named(url: Option<String>) -> Result<String, Hinted> {
     url.filter(|url| !url.is_empty()).ok_or_else(|| {
         Hinted::new(

@@ -1,4 +1,4 @@
-//! What this program says of itself while it works: lines on stderr, and spans for those who collect them.
+//! Logging: lines on stderr, and spans for those who collect them.
 
 use anyhow::Context;
 use tokio::runtime::Handle;
@@ -9,7 +9,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 use crate::args::LogFormat;
 use crate::{output, stderr};
 
-/// Spans on their way out, if there are any.
+/// The exporter of spans, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Export {
     #[cfg(feature = "otel")]
@@ -17,7 +17,7 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    /// Sends what is left.
+    /// Sends the remaining spans.
     pub(crate) fn finish(self) {
         #[cfg(feature = "otel")]
         if let Some(spans) = self.spans {
@@ -26,7 +26,7 @@ impl Export {
     }
 }
 
-/// The log goes to stderr, at the level that `TENURE_LOG` names.
+/// Starts the log on stderr, at the level that `TENURE_LOG` names.
 pub(crate) fn start(
     format: LogFormat,
     is_traced: bool,
@@ -35,7 +35,7 @@ pub(crate) fn start(
     let filter = std::env::var("TENURE_LOG")
         .ok()
         .filter(|filter| !filter.is_empty())
-        // What operators did, and who was refused, is worth a line.
+        // By default, the audit trail is logged too: what operators did, and who was refused.
         .unwrap_or_else(|| "warn,tenure_server::audit=info".to_owned());
     let filter = parse(&filter)
         .map_err(|error| {
@@ -70,8 +70,8 @@ pub(crate) fn start(
     Ok(Export::default())
 }
 
-/// A word alone is a level. The parser would also take it for the name of a module, and log nothing but that: only those
-/// of this program are likely to be meant.
+/// Parses a filter. A word that is not a level is refused, unless it is a directive or starts with this program's
+/// name: the parser would take it for the name of a module, and log nothing else.
 fn parse(filter: &str) -> Result<EnvFilter, Box<dyn std::error::Error + Send + Sync>> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     for word in filter.split(',').map(str::trim) {

@@ -1,8 +1,8 @@
 //! The `tenure` command.
 //!
-//! stdout is data, stderr is everything else. The exit code answers the question that was asked: 0 is
-//! yes, 1 is no, 2 means that the answer could not be determined. A mistake on the command line is a 2 as well:
-//! a script that asks whether a bucket can be trusted must not take a mistyped flag for a no.
+//! stdout is data, stderr is everything else. The exit code answers the question that was asked: 0 is yes, 1 is no, 2
+//! means that the answer could not be determined. A mistake on the command line is also 2: a script that asks whether
+//! a bucket can be trusted must not take a mistyped flag for a no.
 
 #![cfg_attr(
     not(target_os = "linux"),
@@ -32,7 +32,7 @@ mod times;
 
 use args::{Command, LogFormat, StoreCommand};
 
-/// The tests of this binary count allocations with one of their own.
+/// The tests of this binary have their own allocator, which counts allocations.
 #[cfg(all(not(test), target_os = "linux"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -60,8 +60,8 @@ fn main() -> ExitCode {
     code
 }
 
-/// The parts of `run` and `worker` that are processes of their own. They are to stay small, there being one for
-/// each program, and their stderr belongs to the program. A slow reader must not hold them up.
+/// The parts of `run` and `worker` that are separate processes. They have to stay small, since there is one for each
+/// program, and they share the program's stderr. A slow reader must not delay them.
 fn part<W: Iterator<Item = OsString>>(mut words: W) -> Option<anyhow::Result<ExitCode>> {
     let run: fn(W) -> anyhow::Result<ExitCode> = match words.next()?.to_str()? {
         "__guard" => commands::guard::run,
@@ -77,7 +77,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     if runs_programs && std::process::id() == 1 {
         return commands::init::run(&command);
     }
-    // Started by way of a link, as the child of process 1 is, it would be called `exe`.
+    // Started through a link, as the child of process 1 is, the process would be called `exe`.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_name(c"tenure");
     // A long-running process must not wait for the reader of its stderr.
@@ -89,7 +89,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         output::tell_in_json();
     }
     let runtime = runtime()?;
-    // What runs for long is worth a trace; other verbs are over before anybody would look.
+    // Only verbs that run for long are traced; the others are over too soon to be worth it.
     let is_traced = matches!(command, Command::Serve(_) | Command::Worker(_));
     let export = log::start(format, is_traced, runtime.handle())?;
     let work = async {
@@ -131,13 +131,13 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         code => code,
     };
     export.finish();
-    // A request that hangs must not hold up the exit: every verb has ended its work by now, or said
-    // that it could not.
+    // A request that hangs must not delay the exit: every verb has finished its work by now, or reported that it
+    // could not.
     runtime.shutdown_background();
     code
 }
 
-/// What everything runs on.
+/// The runtime of all verbs.
 fn runtime() -> anyhow::Result<Runtime> {
     let built = with_threads(|| {
         tokio::runtime::Builder::new_multi_thread()
@@ -147,8 +147,8 @@ fn runtime() -> anyhow::Result<Runtime> {
     built?.context("cannot start the threads of this process")
 }
 
-/// Tokio panics if the system has no thread for it, here or in what it is asked for. That is neither this program's mistake
-/// nor worth a backtrace.
+/// Runs work and turns a panic of Tokio's for lack of threads into an error: it is not a bug of this program, and not
+/// worth a backtrace.
 fn with_threads<T>(work: impl FnOnce() -> T) -> anyhow::Result<T> {
     let done = std::panic::catch_unwind(AssertUnwindSafe(work));
     done.map_err(|panic| {
@@ -159,8 +159,8 @@ fn with_threads<T>(work: impl FnOnce() -> T) -> anyhow::Result<T> {
     })
 }
 
-/// A server's log is read by people on a terminal, and by programs elsewhere. What other verbs log is about one
-/// call, and for its caller.
+/// A broker's log is for people on a terminal, and for programs elsewhere. Other verbs log about one call, for its
+/// caller.
 fn log_format(command: &Command) -> LogFormat {
     match command {
         Command::Serve(options) => options.log_format.unwrap_or_else(|| {

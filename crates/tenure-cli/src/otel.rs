@@ -1,8 +1,8 @@
 //! Spans by OTLP over HTTP, for those who collect traces.
 //!
-//! Off unless `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` says where to send them. The other
-//! variables of the standard hold too: headers, timeout, sampler, resource attributes, batch sizes. Spans are sent in
-//! batches from a thread of their own, and dropped where the collector does not keep up: nothing waits for it.
+//! Off unless `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` says where to send them. The
+//! standard's other variables apply too: headers, timeout, sampler, resource attributes, batch sizes. Spans are sent
+//! in batches from a separate thread, and dropped if the collector does not keep up: nothing waits for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Where the spans are that are meant to be exported. Others serve the log, and some last as long as the process.
+/// The targets whose spans are exported. Other spans are for the log, and some last as long as the process.
 const TARGETS: [&str; 4] = [
     "tenure::driver::events",
     "tenure::log::committer",
@@ -29,15 +29,15 @@ const TARGETS: [&str; 4] = [
     "tenure_server::trace",
 ];
 
-/// The most of a collector's answer that is read: it says little.
+/// The most of a collector's answer that is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Spans on their way out.
+/// The exporter of spans.
 #[derive(Debug)]
 pub(crate) struct Export(SdkTracerProvider);
 
 impl Export {
-    /// Sends what is left. Waits for the collector, for a few seconds at most.
+    /// Sends the remaining spans. Waits a few seconds for the collector at most.
     pub(crate) fn finish(self) {
         if let Err(error) = self.0.shutdown() {
             tracing::debug!(%error, "the last spans were not exported");
@@ -45,7 +45,7 @@ impl Export {
     }
 }
 
-/// The layer that makes spans of this program's, and what sends them; none if nobody wants them.
+/// The layer that records spans, and the exporter that sends them; `None` unless exporting is configured.
 pub(crate) fn layer<S>(runtime: &Handle) -> anyhow::Result<Option<(impl Layer<S> + use<S>, Export)>>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
@@ -82,7 +82,7 @@ fn is_wanted(variable: impl Fn(&str) -> Option<String>) -> bool {
         && !says("OTEL_TRACES_EXPORTER", "none")
 }
 
-/// Who speaks. The variables of the standard may say otherwise.
+/// The resource that spans belong to. The standard's variables override it.
 fn resource() -> Resource {
     let named = std::env::var("OTEL_SERVICE_NAME").is_ok_and(|name| !name.is_empty())
         || std::env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|all| all.contains("service.name="));
@@ -95,12 +95,12 @@ fn resource() -> Resource {
     }
 }
 
-/// The way to the collector. Requests run where everything else does, not on the thread that waits for them.
+/// The connection to the collector. Requests run on the shared runtime, not on the thread that waits for them.
 #[derive(Debug)]
 struct Collector {
     http: reqwest::Client,
     runtime: Handle,
-    /// The last request failed, and that was said.
+    /// Whether the last request failed, which was logged.
     is_failing: AtomicBool,
 }
 
@@ -112,7 +112,7 @@ impl Collector {
             reqwest::Client::builder()
                 .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")))
                 .timeout(timeout(|name| std::env::var(name).ok()))
-                // Headers may hold a secret, which must not go elsewhere.
+                // Headers may hold a secret, which must not be sent to another server.
                 .redirect(reqwest::redirect::Policy::none())
         };
         // A host without certificates of authorities, as small containers are, can still send to http://.
@@ -127,7 +127,7 @@ impl Collector {
         })
     }
 
-    /// Says it once when spans begin to be lost, and once when they no longer are.
+    /// Logs once when spans begin to be lost, and once when that is over.
     fn note(&self, problem: Option<String>) {
         let was_failing = self.is_failing.swap(problem.is_some(), Ordering::Relaxed);
         match problem {
@@ -163,7 +163,7 @@ impl HttpClient for Collector {
         self.note(match &answered {
             Ok(answer) if answer.status().is_success() => None,
             Ok(answer) => Some(format!("the collector answered {}", answer.status())),
-            // Not its address, which may hold a secret.
+            // Only the cause: the address may hold a secret.
             Err(error) => Some(last_cause(error)),
         });
         Ok(answered?)

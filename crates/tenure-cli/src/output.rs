@@ -1,7 +1,7 @@
-//! Where words go: data to stdout, everything else to stderr.
+//! Output: data goes to stdout, everything else to stderr.
 //!
-//! Words that come from elsewhere (a server's error message, a file name) are shown with control
-//! characters escaped, so that nobody else writes to the user's terminal.
+//! Text that comes from elsewhere (a broker's error message, a file name) is shown with control characters escaped,
+//! so that no one else can control the user's terminal.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -42,12 +42,12 @@ impl Data {
             .err();
     }
 
-    /// Whether there is no use in writing more: the reader has gone, or nothing arrives.
+    /// Whether writing more is useless: the reader is gone, or writes fail.
     pub(crate) fn is_over(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// Whether all of it arrived, or as much as the reader wanted.
+    /// Succeeds if all data was written, or as much as the reader wanted.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self.failed {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -56,7 +56,7 @@ impl Data {
     }
 }
 
-/// A line on the terminal that says how far long work has come; on anything but a terminal, nothing.
+/// A line on the terminal that shows the progress of long work. Does nothing if stderr is not a terminal.
 #[derive(Debug)]
 pub(crate) struct Progress {
     is_shown: bool,
@@ -74,7 +74,7 @@ impl Progress {
         }
     }
 
-    /// Shows another line, unless the last one is new. It has to fit on one line of any terminal.
+    /// Updates the line, unless it was just updated. It has to fit on one line of any terminal.
     pub(crate) fn show(&self, line: impl FnOnce() -> String) {
         if !self.is_shown {
             return;
@@ -94,7 +94,7 @@ impl Progress {
     }
 }
 
-/// Whether what goes to stderr is for programs: one JSON object per line, of the shape that the log has.
+/// Whether stderr is for programs: one JSON object per line, in the format of the log.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// From now on everything on stderr is JSON lines.
@@ -102,7 +102,7 @@ pub(crate) fn tell_in_json() {
     IS_JSON.store(true, Ordering::Relaxed);
 }
 
-/// A line for programs, if stderr is for them: `level` and `fields` as in the log.
+/// A line for programs, if stderr is for programs: `level` and `fields` as in the log.
 pub(crate) fn event(level: &str, fields: &serde_json::Value) -> Option<String> {
     if !IS_JSON.load(Ordering::Relaxed) {
         return None;
@@ -120,13 +120,13 @@ fn event_line(level: &str, fields: &serde_json::Value) -> String {
     format!("{event}\n")
 }
 
-/// Colours, or none.
+/// Whether to use colours.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Paint {
     on: bool,
 }
 
-/// How a word stands out.
+/// How to highlight a word.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Style {
     Good,
@@ -141,7 +141,7 @@ impl Paint {
     #[cfg(test)]
     pub(crate) const OFF: Self = Self { on: false };
 
-    /// Colours if the stream is a terminal and nothing says that it wants none (<https://no-color.org>).
+    /// Colours if the stream is a terminal and the user has not disabled them (<https://no-color.org>).
     pub(crate) fn of(stream: &impl IsTerminal) -> Self {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
@@ -169,7 +169,7 @@ impl Paint {
     }
 }
 
-/// An error with a hint of its own.
+/// An error with a hint.
 #[derive(Debug)]
 pub(crate) struct Hinted {
     error: Box<dyn std::error::Error + Send + Sync>,
@@ -200,7 +200,7 @@ impl std::error::Error for Hinted {
     }
 }
 
-/// Tells of an error: what happened, why, and what to do about it.
+/// Prints an error: what happened, why, and what to do about it.
 pub(crate) fn error(error: &anyhow::Error) {
     let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
     let fields = serde_json::json!({
@@ -214,12 +214,12 @@ pub(crate) fn error(error: &anyhow::Error) {
     raw_to_stderr(&error_text(error, Paint::of(&io::stderr())));
 }
 
-/// Tells something that is worth knowing.
+/// Prints a note.
 pub(crate) fn note(text: &str) {
     say(Style::Strong, "note", text);
 }
 
-/// Tells something that went wrong without changing the answer.
+/// Prints a warning: something went wrong without changing the answer.
 pub(crate) fn warning(text: &str) {
     say(Style::Doubtful, "warning", text);
 }
@@ -235,17 +235,17 @@ pub(crate) fn warn_if_open_to_others(path: &Path) {
     }
 }
 
-/// Tells what to do next.
+/// Prints what to do next.
 pub(crate) fn hint(text: &str) {
     say(Style::Strong, "hint", text);
 }
 
-/// Writes to stderr as it is. Does not wait for its reader in a verb that runs for long; see [`stderr`].
+/// Writes text to stderr unchanged. In a verb that runs for long, does not wait for the reader; see [`stderr`].
 pub(crate) fn raw_to_stderr(text: &str) {
     stderr::write(text.as_bytes());
 }
 
-/// Rows as columns, two blanks apart; the last column is as long as it likes.
+/// Formats rows as columns, two spaces apart. The last column has no fixed width.
 pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; COLUMNS] = std::array::from_fn(|column| width(column).unwrap_or(0));
@@ -254,7 +254,7 @@ pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String 
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
             line += cell;
-            // Nothing follows the last one. And not by a format's width, which ends at 65,535.
+            // The last column is not padded. Padding is added here since a format's width is limited to 65,535.
             if column + 1 < COLUMNS {
                 line += &" ".repeat(width - cell.chars().count() + 2);
             }
@@ -265,7 +265,7 @@ pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String 
     text
 }
 
-/// So many of something: `1 job`, `2 jobs`. Of a word whose plural ends in `s`.
+/// A count with its noun: `1 job`, `2 jobs`. Only for nouns whose plural ends in `s`.
 pub(crate) fn counted(count: impl fmt::Display, one: &str) -> String {
     match count.to_string().as_str() {
         "1" => format!("1 {one}"),
@@ -273,7 +273,7 @@ pub(crate) fn counted(count: impl fmt::Display, one: &str) -> String {
     }
 }
 
-/// Text from elsewhere on one line, with nothing in it that a terminal would act on.
+/// Text from elsewhere, on one line, without anything that a terminal would act on.
 pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for (index, line) in text.lines().map(str::trim).enumerate() {
@@ -290,7 +290,7 @@ pub(crate) fn printable(text: &str) -> String {
     safe
 }
 
-/// What an error says, on one line: its last line with a word in it. A stack trace ends with what happened.
+/// An error on one line: its last line that is not empty. A stack trace ends with what happened.
 pub(crate) fn last_line(error: &str) -> String {
     let says = |line: &&str| line.contains(char::is_alphanumeric);
     printable(error.lines().rev().find(says).unwrap_or(error))
@@ -309,7 +309,7 @@ fn line(paint: Paint, style: Style, label: &str, text: &str) -> String {
     format!("{label} {}\n", printable(text))
 }
 
-/// Many libraries repeat the cause in their own words; what a line already says is not said again.
+/// Many libraries repeat the cause in their own message; text that a line already contains is not repeated.
 fn error_text(error: &anyhow::Error, paint: Paint) -> String {
     let mut said = error.to_string();
     let mut text = line(paint, Style::Bad, "error", &said);

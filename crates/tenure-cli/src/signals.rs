@@ -1,4 +1,4 @@
-//! Being asked to stop: Ctrl-C, SIGTERM and the end of the terminal, as something to wait for.
+//! Waiting to be asked to stop: Ctrl-C, SIGTERM, and the end of the terminal.
 
 use std::fs::File;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use anyhow::Context;
 use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// From the moment this exists the signals end nothing: the owner of this waits for them.
+/// While this exists, the signals do not end the process: the owner waits for them.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Signal,
@@ -15,25 +15,25 @@ pub(crate) struct Signals {
     hang_up: HangUp,
 }
 
-/// SIGHUP, which means two things: the terminal is gone, or whatever the user means by it.
+/// SIGHUP, which has two meanings: the terminal is gone, or anything that the user decides.
 #[derive(Debug)]
 struct HangUp {
-    /// `None` if it is not listened for: by default, and where it was ignored from the start (`nohup`), which is
-    /// kept for this process and its programs.
+    /// `None` if it is not listened for: by default, and if it was ignored from the start (`nohup`). Then it stays
+    /// ignored for this process and its programs.
     signal: Option<Signal>,
-    /// Whether it asks to stop whatever has become of the terminal.
+    /// Whether it asks to stop even if the terminal is still there.
     always_stops: bool,
     had_terminal: bool,
 }
 
-/// What the user or the system asked for.
+/// A request to stop, from the user or the system.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stop {
     Interrupt,
     Terminate,
 }
 
-/// Signals that ask for nothing of this process, and are passed on to the program that it runs.
+/// Signals that are not for this process, and are passed on to the program that it runs.
 #[derive(Debug)]
 pub(crate) struct Passed {
     hang_up: HangUp,
@@ -45,7 +45,7 @@ fn install(kind: SignalKind) -> anyhow::Result<Signal> {
     signal(kind).context("cannot listen for signals")
 }
 
-/// Whether this process was started with the signal ignored, or ignores it by now.
+/// Whether this process ignores the signal, from its start or since.
 pub(crate) fn is_ignored(signal: Number) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut ignored = status
@@ -57,7 +57,7 @@ pub(crate) fn is_ignored(signal: Number) -> bool {
     ignored.is_some_and(|mask| mask.is_ok_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1))
 }
 
-/// Whether this process has a terminal that it is controlled by.
+/// Whether this process has a controlling terminal.
 fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }
@@ -82,7 +82,7 @@ impl HangUp {
         })
     }
 
-    /// Waits for one that asks to stop, or for one that does not.
+    /// Waits for a SIGHUP that asks to stop, or for one that does not.
     async fn next(&mut self, stops: bool) {
         loop {
             match &mut self.signal {
@@ -106,7 +106,7 @@ impl Signals {
         })
     }
 
-    /// The same, and SIGHUP asks to stop as well.
+    /// Like [`Signals::new`], but SIGHUP asks to stop as well.
     pub(crate) fn with_hang_up() -> anyhow::Result<Self> {
         Ok(Self {
             hang_up: HangUp::new(true)?,
@@ -114,7 +114,7 @@ impl Signals {
         })
     }
 
-    /// The same, and SIGHUP asks to stop if the terminal is gone. Otherwise it is one of [`Passed`].
+    /// Like [`Signals::new`], but SIGHUP asks to stop if the terminal is gone. Otherwise it is one of [`Passed`].
     pub(crate) fn with_terminal() -> anyhow::Result<Self> {
         Ok(Self {
             hang_up: HangUp::new(false)?,

@@ -1,10 +1,10 @@
-//! stderr for a process that must not wait for its reader.
+//! stderr for processes that must not wait for its reader.
 //!
-//! A reader that stalls (a full pipe, Ctrl-S) must hold up no heartbeat. So one thread writes, and everybody else
-//! leaves text in a queue, which takes no time. The queue is bounded: what does not fit is dropped and counted,
-//! and when there is room again the count is told. A guard has no thread for that, and may not get one where
-//! processes are used up: it writes by itself, but waits for a moment only, see [`hurry`]. Without [`start`] and
-//! [`hurry`] text is written at once, by the caller, however long that takes.
+//! A reader that stalls (a full pipe, Ctrl-S) must not delay heartbeats. So one thread writes, and all others put
+//! text into a queue, which takes no time. The queue is bounded: text that does not fit is dropped and counted, and
+//! the count is written when there is room again. A guard has no such thread, and may not get one if processes are
+//! used up. It writes directly, but waits only a moment, see [`hurry`]. Without [`start`] and [`hurry`], the caller
+//! writes text directly, however long that takes.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -20,16 +20,16 @@ use crate::output;
 
 mod direct;
 
-/// How much may wait, in bytes and in pieces.
+/// How much text may wait, in bytes and in pieces.
 const BYTES_MAX: usize = 1024 * 1024;
 const PIECES_MAX: usize = 10_000;
 
-/// How long the end of the process, and an urgent line, waits for the reader.
+/// How long the end of the process, or an urgent line, waits for the reader.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// What a process says that can have no more threads, and what to do about it.
+/// The message of a process that cannot start more threads, with what to do about it.
 pub(crate) const NO_THREADS: &str = "the system lets this process start no more threads";
 pub(crate) const MORE_THREADS: &str = "end other processes, or raise the limit (ulimit -u, LimitNPROC, TasksMax, the container's pids limit)";
 
@@ -40,7 +40,7 @@ static IS_HURRIED: AtomicBool = AtomicBool::new(false);
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
-    /// There is something to write, or everything is written.
+    /// Signals that there is something to write, or that everything is written.
     changed: Condvar,
 }
 
@@ -49,22 +49,22 @@ struct Waiting {
     pieces: VecDeque<Vec<u8>>,
     bytes: usize,
     dropped: u64,
-    /// Something was taken and is not written yet.
+    /// Whether text was taken from the queue and is not written yet.
     is_writing: bool,
 }
 
-/// From now on nobody waits for the reader.
+/// From now on no caller waits for the reader.
 pub(crate) fn start() {
     let queue = QUEUE.get_or_init(Queue::default);
     let thread = std::thread::Builder::new().name("stderr".to_owned());
     let started = thread.spawn(move || queue.write_on(&mut io::stderr()));
     if started.is_err() {
-        // Nobody would write what is in the queue.
+        // Without the thread, nothing would write the queue.
         IS_HURRIED.store(true, Ordering::Relaxed);
     }
 }
 
-/// From now on what a panic has to say goes the same way.
+/// From now on panic messages take the same way.
 pub(crate) fn tell_panics() {
     set_hook(Box::new(|panic| {
         let text = told(panic);
@@ -74,39 +74,40 @@ pub(crate) fn tell_panics() {
     }));
 }
 
-/// From now on text is written at once, but no longer waited for than [`PATIENCE`]: what the reader does not take by
-/// then is lost.
+/// From now on text is written directly, but waits no longer than [`PATIENCE`]: what the reader does not take by then
+/// is lost.
 pub(crate) fn hurry() {
     IS_HURRIED.store(true, Ordering::Relaxed);
 }
 
-/// Writes text, or leaves it for the thread that does.
+/// Writes text, or queues it for the thread that writes.
 pub(crate) fn write(text: &[u8]) {
     match QUEUE.get() {
         _ if IS_HURRIED.load(Ordering::Relaxed) => {
             direct::write(io::stderr().as_fd(), text, PATIENCE);
         }
         Some(queue) => queue.push(text),
-        // There is nobody left to tell if that fails.
+        // If this fails, there is nowhere to report it.
         None => drop(io::stderr().lock().write_all(text)),
     }
 }
 
-/// Waits until everything is written, but not for longer than this: for the end of the process.
+/// Waits until everything is written, but no longer than this. Called at the end of the process.
 pub(crate) fn finish(within: Duration) {
     if let Some(queue) = QUEUE.get() {
         queue.finish(within);
     }
 }
 
-/// Whether a panic is Tokio's for want of a thread: not a mistake of this program, and the code that wanted the thread is told.
+/// Whether a panic came from Tokio because it could not start a thread: then it is not a bug of this program, and the
+/// code that needed the thread gets an error.
 pub(crate) fn is_shortage(payload: &(dyn Any + Send)) -> bool {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
     text.is_some_and(|text| text.starts_with("OS can't spawn worker thread"))
 }
 
-/// What to say of a panic: as much as the standard library does, which would wait for the reader.
+/// The message of a panic, like the standard library's, which would wait for the reader.
 fn told(panic: &PanicHookInfo<'_>) -> String {
     if is_shortage(panic.payload()) {
         let was_told = IS_SHORTAGE_TOLD.swap(true, Ordering::Relaxed);
@@ -152,11 +153,11 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Writes what comes, for ever.
+    /// Writes queued text, for ever.
     fn write_on(&self, out: &mut impl Write) {
         loop {
             let (text, dropped) = self.take();
-            // There is nobody left to tell if that fails.
+            // If this fails, there is nowhere to report it.
             let _ = out.write_all(&text);
             if dropped > 0 {
                 let lost = match dropped {
@@ -172,7 +173,7 @@ impl Queue {
         }
     }
 
-    /// Waits for something to write. What was dropped came after what is taken with it.
+    /// Waits for something to write. Text counted as dropped came after the text returned with it.
     fn take(&self) -> (Vec<u8>, u64) {
         let mut waiting = self.lock();
         waiting.is_writing = false;
@@ -202,7 +203,7 @@ impl Queue {
         }
     }
 
-    /// Plain data: a panic elsewhere leaves it whole.
+    /// Plain data, which stays consistent if another thread panics.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -212,7 +213,7 @@ impl Queue {
 mod tests {
     use super::*;
 
-    /// The words are Tokio's, and may change with it.
+    /// The message is Tokio's, and may change with it.
     #[test]
     fn a_panic_for_want_of_a_thread_is_told_from_others() {
         let said = |text: &str| -> Box<dyn Any + Send> { Box::new(text.to_owned()) };

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use tenure::core::Wall;
 
-/// Longer than any time that makes sense here, and short enough to calculate with.
+/// Longer than any sensible time here, and short enough to calculate with.
 const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Reads a duration such as `10s`, `500ms`, `1.5m`, `2h` or `1d`.
@@ -37,7 +37,7 @@ pub(crate) fn duration(duration: Duration) -> String {
     let (hours, minutes, seconds) = (rest / 3600, rest / 60 % 60, rest % 60);
     match (days, hours, minutes, seconds) {
         (0, 0, 0, 0) if duration.is_zero() => "0s".to_owned(),
-        // Not 0: something that took no time is something else.
+        // Not shown as 0, which would mean that it took no time at all.
         (0, 0, 0, 0) if duration.as_millis() == 0 => format!("0.{:03}ms", duration.as_micros()),
         (0, 0, 0, 0) => format!("{}ms", duration.as_millis()),
         (0, 0, 0, seconds) => format!("{seconds}s"),
@@ -54,7 +54,7 @@ pub(crate) fn now() -> Wall {
     Wall(u64::try_from(milliseconds).unwrap_or(u64::MAX))
 }
 
-/// The same as the log has it, to the microsecond.
+/// The time in the format of the log, to the microsecond.
 pub(crate) fn stamp() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let micros = i64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(i64::MAX);
@@ -62,7 +62,7 @@ pub(crate) fn stamp() -> String {
     format!("{timestamp:.6}")
 }
 
-/// How long one wall clock reading is after another. They may come from two hosts, so this is for people.
+/// The time between two wall clock readings. They may come from two hosts, so this is only for people.
 pub(crate) fn between(from: Wall, to: Wall) -> Duration {
     Duration::from_millis(to.0.saturating_sub(from.0))
 }
@@ -81,8 +81,8 @@ pub(crate) fn distance(then: Wall) -> String {
     }
 }
 
-/// The time as RFC 3339 has it, in UTC: `2026-02-28T09:05:03Z`. The standard ends with the year 9999, and
-/// a damaged record may be beyond it.
+/// The time in RFC 3339, in UTC: `2026-02-28T09:05:03Z`. The standard ends with the year 9999; a damaged record may
+/// hold a later time.
 pub(crate) fn rfc3339(wall: Wall) -> String {
     let milliseconds = i64::try_from(wall.0).unwrap_or(i64::MAX);
     let timestamp = Timestamp::from_millisecond(milliseconds).unwrap_or(Timestamp::MAX);

@@ -1,4 +1,4 @@
-//! What the verbs that speak to a server have in common, and the one that only looks at it.
+//! Options of all verbs that call a broker, and the verb `top`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use clap::Args;
 
 use crate::times::parse_duration;
 
-/// Where a server is unless told otherwise.
+/// The default broker.
 pub(crate) const SERVER_DEFAULT: &str = "http://127.0.0.1:8080";
 
-/// As long as `--timeout` is by default.
+/// The default of `--timeout`.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
 
 const TOP_AFTER: &str = "\
@@ -58,7 +58,7 @@ pub(crate) struct AtServer {
 #[derive(Debug, Args)]
 pub(crate) struct OrServer {
     /// Ask this broker instead of the store; if there are several, separate them with commas
-    // Not from TENURE_SERVER: a store that was named must not be passed over in silence.
+    // Not from TENURE_SERVER: the variable must not silently override a store that was named.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     server: Vec<String>,
 

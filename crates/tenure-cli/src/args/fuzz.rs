@@ -1,4 +1,4 @@
-//! Command lines, settings and the short texts in them, given anything: see `tenure_fuzz`.
+//! Fuzzes command lines, settings and the short texts in them: see `tenure_fuzz`.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn a_command_line_is_taken_or_refused_without_its_passwords() {
         let Err(error) = Cli::try_parse_from(words) else {
             return;
         };
-        // Outside of a URL it is no password.
+        // Outside of a URL it is not a password.
         let is_secret = text.matches(PASSWORD).count() == text.matches("://u:hunter2@").count();
         let shown = without_urls(&error.render().to_string());
         assert!(!is_secret || !shown.contains(PASSWORD), "{shown}");
@@ -65,7 +65,7 @@ fn a_file_of_settings_is_read_or_refused_at_a_line() {
         "store = 'memory:'\nlisten = '127.0.0.1:0'\nttl = '500ms'\nbody_max = '2MiB'\n",
         "payload_max = 1000\nlabels = { zone = 'a' }\ntokens = 'x'\npriority = 7\n# é\nnode = \"\\u00e9\"\n",
     ];
-    // A line of nothing but dots is an error for each of them; the file's own size is bounded.
+    // A line of dots makes an error for each dot; the file's own size is limited.
     let fuzz = Fuzz::new("settings", corpus).within(256 << 10, 1024);
     fuzz.run(|input| {
         let text = String::from_utf8_lossy(input);

@@ -1,8 +1,8 @@
-//! The verbs in the groups that the help shows. The parser knows no groups of verbs, so this is its template.
+//! The groups of verbs that the help shows. The parser has no groups, so this is a help template.
 
 use std::fmt::Write as _;
 
-/// Every verb, once. A test holds it complete.
+/// Every verb, once. A test checks that it is complete.
 const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Jobs",

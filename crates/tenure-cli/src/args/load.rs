@@ -1,4 +1,4 @@
-//! The verbs that work jobs off, and that make a server sweat.
+//! The verbs that run jobs and that put load on a broker.
 
 use std::ffi::OsString;
 use std::time::Duration;

@@ -176,7 +176,7 @@ pub(crate) struct OutboxStatus {
 #[derive(Debug, Args)]
 #[command(after_help = RETRY_AFTER)]
 pub(crate) struct RetryRows {
-    // Always named: what follows it are ids.
+    // Required, since the arguments after it are ids.
     #[arg(help = DATABASE)]
     #[arg(value_name = "URL")]
     pub(crate) outbox: String,

@@ -1,4 +1,4 @@
-//! The verbs about this program: what a shell and `man` need to know of it.
+//! The verbs about this program: completions, manual pages and help.
 
 use std::path::PathBuf;
 

@@ -463,7 +463,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// These, and where they say nothing, those.
+    /// These settings, and where one is missing, that of `other`.
     pub(crate) fn or(self, other: Self) -> Self {
         macro_rules! first {
             ($($field:ident)*) => {
@@ -488,7 +488,8 @@ impl Settings {
     }
 }
 
-/// Reads `127.0.0.1:8080`. What others take for every interface is asked about: it is a decision.
+/// Reads `127.0.0.1:8080`. Short forms that other programs take for "all interfaces" are refused with a question:
+/// that should be an explicit decision.
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let local = |port: &str| Some(SocketAddr::from(([127, 0, 0, 1], port.parse().ok()?)));
     let short = text.strip_prefix("localhost:").unwrap_or(text);

@@ -1,8 +1,8 @@
-//! What to do about a mistake that many make, where the parser cannot know.
+//! Tips for common mistakes that the parser does not know.
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-/// The same mistake, with a tip if there is one.
+/// Adds a tip to an error, if there is one.
 pub(super) fn add(mut error: Error) -> Error {
     let words: Vec<String> = std::env::args_os()
         .skip(1)
@@ -22,7 +22,7 @@ pub(super) fn add(mut error: Error) -> Error {
 fn tip(kind: ErrorKind, words: &[String], named: &str) -> Option<String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        // A word that is no flag is the program.
+        // A word that is not a flag is the program.
         [verb @ ("run" | "worker"), ..]
             if kind == ErrorKind::UnknownArgument && !named.starts_with('-') =>
         {

@@ -1,4 +1,4 @@
-//! What the verbs that speak to a server have in common.
+//! What all verbs that call a broker share.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -17,25 +17,25 @@ use crate::args::{AtServer, SERVER_DEFAULT, STORE_DEFAULT};
 use crate::output::{self, Data, Hinted};
 use crate::{EXIT_BROKEN, EXIT_NO};
 
-/// Where the token is, unless it is in a file. Not `TENURE_TOKEN`: programs of `tenure run` have their
-/// fencing token there, and must be able to submit jobs.
+/// The variable that holds the token, unless it is in a file. Not `TENURE_TOKEN`: for programs of `tenure run` that
+/// is the fencing token, and they must be able to submit jobs.
 const TOKEN_VARIABLE: &str = "TENURE_API_TOKEN";
 
-/// When to say that something takes its time.
+/// When to tell the user that a call takes long.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the usual broker of this host may take to answer, before the store is asked for others.
+/// How long this host's default broker may take to answer before the store is read to find others.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 const PROBE: &[u8] = b"GET /healthz HTTP/1.0\r\n\r\n";
 
-/// A client of the servers that were named, or that are in the store that was named.
+/// A client for the brokers that were named, or that the named store lists.
 pub(crate) async fn client(options: &AtServer) -> anyhow::Result<Client> {
     let servers = servers(options).await?;
     let mut builder = Client::builder(&servers).deadline(options.timeout);
     let stores = stores(options);
     if !stores.is_empty() {
-        // A broker that was started since, while those that were there then are gone.
+        // Finds brokers that were started later, when all the earlier ones are gone.
         builder = builder.find_with(move || {
             let stores = stores.clone();
             async move {
@@ -53,12 +53,12 @@ pub(crate) async fn client(options: &AtServer) -> anyhow::Result<Client> {
     Ok(builder.build()?)
 }
 
-/// Where the brokers are: as named, with those of a store in place of its URL. If none was named, and none answers where
-/// one usually is, those of the usual store, if it is there.
+/// The URLs of the brokers: as named, with a store's URL replaced by the brokers that it lists. If none was named and
+/// none answers at the default address, those of the default store, if it exists.
 async fn servers(options: &AtServer) -> anyhow::Result<Vec<String>> {
     if is_usual(options) && !answers(tenure_server::LISTEN_DEFAULT).await {
         let found = brokers(&usual_store()).await;
-        // Nothing was asked for, so nothing is said of what is not there.
+        // The user named no store, so it is not an error if there is none.
         if let Some(found) = found.ok().filter(|found| !found.is_empty()) {
             return Ok(found);
         }
@@ -84,14 +84,14 @@ fn is_usual(options: &AtServer) -> bool {
     options.server == [SERVER_DEFAULT]
 }
 
-/// The store of who names none.
+/// The store that is used if none is named.
 fn usual_store() -> String {
     let named = std::env::var("TENURE_STORE").ok();
     let named = named.filter(|url| !url.is_empty());
     named.unwrap_or_else(|| STORE_DEFAULT.to_owned())
 }
 
-/// The stores that know of brokers: those that were named, or the usual one if nothing was.
+/// The stores to look for brokers in: those that were named, or the default one if nothing was.
 fn stores(options: &AtServer) -> Vec<String> {
     if is_usual(options) {
         return vec![usual_store()];
@@ -100,7 +100,7 @@ fn stores(options: &AtServer) -> Vec<String> {
     named.cloned().collect()
 }
 
-/// Whether this is the URL of a store, and not of a broker.
+/// Whether this is a store's URL and not a broker's.
 fn is_store(url: &str) -> bool {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     let stores = [
@@ -116,7 +116,8 @@ fn is_store(url: &str) -> bool {
     stores.contains(&scheme)
 }
 
-/// Whether a broker is there and says something. One that was just killed may still accept a connection.
+/// Whether a broker answers. Connecting is not enough: the port of one that was just killed may still accept a
+/// connection.
 async fn answers(address: SocketAddr) -> bool {
     let asked = async {
         let mut connection = TcpStream::connect(address).await?;
@@ -126,7 +127,7 @@ async fn answers(address: SocketAddr) -> bool {
     matches!(tokio::time::timeout(PROBE_TIMEOUT, asked).await, Ok(Ok(_)))
 }
 
-/// The brokers that a store knows, the leader first.
+/// The brokers that a store lists, the leader first.
 async fn brokers(url: &str) -> anyhow::Result<Vec<String>> {
     let store = tenure_store::open_existing(url).await?;
     let namespace = std::env::var("TENURE_NAMESPACE")
@@ -165,7 +166,8 @@ fn token(options: &AtServer) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Asks a server. Says so if it takes long, may be interrupted, and turns a server's "no" into exit code 1.
+/// Calls a broker. Tells the user if it takes long, can be interrupted, and turns a broker's refusal into exit code
+/// 1.
 pub(crate) async fn ask(
     options: &AtServer,
     work: impl AsyncFnOnce(Client) -> anyhow::Result<ExitCode>,
@@ -186,7 +188,7 @@ pub(crate) async fn ask(
     super::interruptible(no_is_an_answer(answered)).await
 }
 
-/// A server that says no has answered.
+/// Turns a refusal into exit code 1: the broker has answered.
 pub(crate) async fn no_is_an_answer(
     answer: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
@@ -216,19 +218,19 @@ pub(crate) async fn no_is_an_answer(
     }
 }
 
-/// Writes what was asked for.
+/// Writes the result to stdout.
 pub(crate) fn write(text: &str) -> anyhow::Result<()> {
     let mut data = Data::new();
     data.write(text);
     data.finish().context("cannot write the answer")
 }
 
-/// A document for programs.
+/// A JSON document for programs.
 pub(crate) fn document(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
-/// The payload that was given: JSON, or `-` for standard input.
+/// Parses a payload argument: JSON, or `-` for standard input.
 pub(crate) fn payload(text: Option<&str>) -> anyhow::Result<tenure_client::Payload> {
     let text = match text {
         None => return Ok(tenure_client::Payload::default()),
@@ -255,7 +257,7 @@ mod tests {
     async fn what_accepts_and_says_nothing_is_no_broker() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        // As the kernel does for a process that was just killed: accepted, then closed.
+        // Like a port whose process was just killed: accepted, then closed.
         let killed = async { drop(listener.accept().await.unwrap()) };
         let (there, ()) = tokio::join!(answers(address), killed);
         assert!(!there);

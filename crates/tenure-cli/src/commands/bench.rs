@@ -18,7 +18,7 @@ mod report;
 
 use load::Meter;
 
-/// How often a terminal is told how it goes.
+/// How often progress is shown on a terminal.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(arguments: Bench) -> anyhow::Result<ExitCode> {
@@ -27,7 +27,7 @@ pub(crate) async fn run(arguments: Bench) -> anyhow::Result<ExitCode> {
 }
 
 async fn bench(client: Client, arguments: Bench) -> anyhow::Result<ExitCode> {
-    // Before anything is measured: is there somebody, and may this be done?
+    // Before measuring, check that a broker answers and allows this.
     client.queues().await?;
     let now = crate::times::now().0;
     let queue = QueueName::new(format!("bench-{now:x}-{:x}", std::process::id()))?;
@@ -80,7 +80,7 @@ async fn bench(client: Client, arguments: Bench) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// One line on the terminal, again and again.
+/// Keeps one line of progress on the terminal up to date.
 async fn tell(meter: &Meter, started: Instant) {
     loop {
         sleep(TOLD_EVERY).await;

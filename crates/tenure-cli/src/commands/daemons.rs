@@ -72,7 +72,7 @@ fn text(daemons: &[DaemonStatus]) -> String {
     table(&rows)
 }
 
-/// How far a shard is: as its node says, and where it says nothing, as the leader wants it.
+/// The state of a shard: as its node reports it, or without a report, as the leader wants it.
 fn state(shard: &ShardStatus) -> &'static str {
     let Some((_, assignment)) = &shard.assigned else {
         return if shard.is_failing() {
@@ -81,7 +81,7 @@ fn state(shard: &ShardStatus) -> &'static str {
             "unassigned"
         };
     };
-    // Nobody is there to say anything of it, and what was said last is no longer so.
+    // Its node is gone, so there is no report, and the last one is out of date.
     if !shard.has_node {
         return "lost";
     }
@@ -89,7 +89,7 @@ fn state(shard: &ShardStatus) -> &'static str {
         return "stuck";
     }
     match (&shard.reported, assignment.state) {
-        // Started again and again: that it runs at this moment is not how it is.
+        // It is restarted again and again: it may run at this moment, but "running" would mislead.
         (Some(RunState::Failed { .. } | RunState::Running | RunState::Starting) | None, state)
             if shard.is_failing() && state != AssignmentState::Revoking =>
         {
@@ -120,7 +120,7 @@ fn failures(shard: &ShardStatus) -> u32 {
     shard.failure.as_ref().map_or(0, |failure| failure.count)
 }
 
-/// A state with what went wrong, and how often.
+/// A state, with the error and the number of failures.
 pub(super) fn shown(state: &str, error: Option<&str>, failures: u32) -> String {
     match error {
         Some(error) if failures > 1 => {

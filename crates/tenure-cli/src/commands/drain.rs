@@ -1,4 +1,4 @@
-//! `tenure drain` and `tenure undrain`: keeps a node free of daemons, or lets it be given some again.
+//! `tenure drain` and `tenure undrain`: keeps a node free of daemons, or allows them there again.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::args::{Drain, InNamespace, OrServer, Undrain};
 use crate::output::{self, Data};
 use crate::{EXIT_NO, times};
 
-/// How often to look whether the node is free.
+/// How often to check whether the node is free.
 const POLL: Duration = Duration::from_millis(500);
 
 /// Fields are only ever added.
@@ -91,7 +91,7 @@ pub(crate) async fn undrain(arguments: Undrain) -> anyhow::Result<ExitCode> {
     super::interruptible(at_server::no_is_an_answer(undrain)).await
 }
 
-/// Where drains are asked for and seen: in the store, or at a broker.
+/// Where drains are requested and read: in the store, or at a broker.
 enum Cluster {
     Stored(Box<NamespaceView>),
     Served(Client),
@@ -120,7 +120,7 @@ impl Cluster {
             Self::Served(client) => {
                 let nodes = client.cluster().await?.nodes;
                 client.undrain_node(node).await?;
-                // A node that is not there may have been drained, too.
+                // A node that is not there may be drained as well.
                 let mut named = nodes.iter().filter(|it| it.node == *node).peekable();
                 Ok(named.peek().is_none() || named.any(|it| it.drained))
             }

@@ -19,13 +19,13 @@ pub(crate) async fn run(arguments: Elect) -> anyhow::Result<ExitCode> {
 
 async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
     let node = super::node(arguments.node.node)?;
-    // Before the store is opened: what is wrong with the times is told first.
+    // Checked before the store is opened, so that mistakes in the times are reported first.
     tenure::core::session::Config::for_ttl(arguments.ttl).check()?;
     let InElection { place, election } = &arguments.election;
     let store = if arguments.release {
         super::open(place).await?.store
     } else {
-        // The first candidate makes the store.
+        // The first candidate creates the store.
         tenure_store::open(&super::named(Some(place.store.clone()))?).await?
     };
     let elections = OneShot::new(store, &place.namespace, arguments.ttl)?;
@@ -72,7 +72,7 @@ async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Whether a node of this name is a candidate, however it was entered: a running node, or a program over HTTP.
+/// Whether there is a candidate of this name, whether a running node or a program over HTTP.
 async fn stands(elections: &OneShot, node: &NodeId) -> anyhow::Result<bool> {
     let candidates = elections.list_candidates().await?;
     Ok(candidates
@@ -108,9 +108,9 @@ struct Document<'a> {
     term: Option<u64>,
     token: Option<String>,
     valid_for_ms: u128,
-    /// Who asked this node to give up the term that it led.
+    /// Who asked this node to end the term that it led.
     asked_by: Option<&'a NodeId>,
-    /// Who is to lead next, if nobody leads and a transfer was asked for.
+    /// The next leader, if there is no leader and a transfer was requested.
     reserved_for: Option<&'a NodeId>,
     reserved_for_incarnation: Option<Incarnation>,
 }

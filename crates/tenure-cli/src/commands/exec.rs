@@ -1,5 +1,5 @@
-//! `tenure __exec`: the last step before a program of `tenure run` or `tenure worker`. Asks the kernel to
-//! kill this process if its guard dies, and becomes the program, which keeps that.
+//! `tenure __exec`: the last step before a program of `tenure run` or `tenure worker`. Asks the kernel to kill this
+//! process if its guard dies, and then becomes the program, for which that request stays in force.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,11 +14,11 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use super::files;
 use crate::output::{self, Hinted};
 
-/// What shells return for a program that is not there, and for one that cannot be started.
+/// The exit codes of shells for a program that is not found, and for one that cannot be started.
 const EXIT_NOT_FOUND: u8 = 127;
 const EXIT_CANNOT_START: u8 = 126;
 
-/// For how long to try again where memory or files are short, and how often.
+/// For how long to try again when memory or files are short, and how often.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -29,7 +29,7 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<E
     let mut number = || words.next()?.to_str()?.parse::<u64>().ok();
     let (guard, files) = (number(), number());
     let command: Vec<OsString> = words.skip(1).collect();
-    // The guard may have died before that was asked for.
+    // The guard may have died before that request.
     let parent = getppid().and_then(|parent| u64::try_from(parent.as_raw_nonzero().get()).ok());
     let (Some([program, rest @ ..]), Some(files), true) = (
         Some(&command[..]),
@@ -53,7 +53,7 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<E
     Ok(ExitCode::from(code))
 }
 
-/// Becomes the program. Says why that cannot be, if it cannot; what is short for a moment is waited for.
+/// Becomes the program, or returns the error. Waits and tries again if a resource is short.
 fn become_program(program: &OsString, arguments: &[OsString]) -> io::Error {
     let give_up_at = Instant::now() + PATIENCE;
     loop {

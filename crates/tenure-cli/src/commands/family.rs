@@ -1,9 +1,9 @@
-//! The children of this process, and what can be done about them.
+//! The children of this process, and how to end them.
 //!
-//! A child subreaper becomes the parent of every process below it that loses its own. So to kill all children again and
-//! again until there is none is to kill every descendant, also those that have left the process group or the
-//! session. Those that start others without end would win that race, so all of them are stopped first. That a
-//! process may not be killed does not mean that it is gone: only its end does.
+//! A child subreaper becomes the parent of every process below it that loses its parent. So killing all children, again
+//! and again until there are none, kills every descendant, even those that have left the process group or the session.
+//! Processes that keep starting others would win that race, so all of them are stopped first. A process that may not be
+//! killed is not gone: only its end counts.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -17,28 +17,29 @@ use rustix::process::{
 use rustix::time::Timespec;
 
 /// How many times to look for descendants that are not stopped yet. Each look finds what was started during the one
-/// before, and a stopped process starts nothing: a few are enough, unless these processes are many.
+/// before, and stopped processes start nothing: unless there are very many, a few looks are enough.
 const LOOKS_MAX: u32 = 100;
 
-/// What is left of those that were killed.
+/// What is left after a kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
     Nothing,
-    /// They were told, and have not ended yet.
+    /// They were sent the signal, and have not ended yet.
     Dying,
     /// This one may not be killed: it belongs to another user.
     Stuck(Pid),
 }
 
-/// Stops these children of this process and all that descends from them, then kills the children. What they leave
-/// becomes this process's own: to be called again. The processes that are reported have not been waited for yet; a zombie is one of them.
+/// Stops these children of this process and all their descendants, then kills the children. Their own children then
+/// become this process's: call this again until nothing is left. Reported processes have not been waited for yet, and
+/// may be zombies.
 pub(crate) fn kill(children: &[Pid]) -> Left {
     stop(children);
     let mut left = Left::Nothing;
     for &child in children {
         left = match kill_process(child, Signal::KILL) {
             Err(Errno::SRCH) => left,
-            // A zombie may be "killed", whichever user it belonged to.
+            // A zombie has ended, whichever user it belongs to.
             Err(_) if !is_zombie(child) => Left::Stuck(child),
             _ if left == Left::Nothing => Left::Dying,
             _ => left,
@@ -47,8 +48,8 @@ pub(crate) fn kill(children: &[Pid]) -> Left {
     left
 }
 
-/// Stops children of this process, and all that descends from them. A child stays what it is until this process has
-/// waited for it; deeper down a number may be given to a stranger at any time.
+/// Stops children of this process and all their descendants. A child's process id is its own until this process has
+/// waited for it. Further down, an id may be reused by an unrelated process at any time, hence [`Held`].
 fn stop(children: &[Pid]) {
     let mut stopped = BTreeSet::new();
     for _ in 0..LOOKS_MAX {
@@ -56,7 +57,7 @@ fn stop(children: &[Pid]) {
         let mut parents = Vec::new();
         for &child in children {
             if stopped.insert(child.as_raw_nonzero()) {
-                // One that is gone, or may not be stopped, is none that this can help with.
+                // If it is gone or may not be stopped, there is nothing to do here.
                 let _ = kill_process(child, Signal::STOP);
             }
             parents.extend(Held::open(child));
@@ -79,7 +80,7 @@ fn stop(children: &[Pid]) {
     }
 }
 
-/// A process that cannot be taken for another that has its number later.
+/// A process held by a descriptor, so that it cannot be confused with a later one of the same id.
 struct Held {
     pid: Pid,
     held: OwnedFd,
@@ -91,7 +92,7 @@ impl Held {
         Some(Self { pid, held })
     }
 
-    /// The number of the parent was the parent's when it was read, since that still lives after it.
+    /// The parent still lives after the child's parent id was read, so the id was the parent's at that moment.
     fn is_child_of(&self, parent: &Self) -> bool {
         stat(self.pid).is_some_and(|(_, of)| of == parent.pid.to_string())
             && self.lives()
@@ -105,14 +106,14 @@ impl Held {
     }
 }
 
-/// This process's children, those of all its threads.
+/// This process's children, including those of all its threads.
 pub(crate) fn children() -> Vec<Pid> {
     children_of(getpid())
 }
 
 fn children_of(parent: Pid) -> Vec<Pid> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{parent}/task")) else {
-        // It is gone, unless there is nothing to look at.
+        // The process is gone, unless the kernel shows nothing at all.
         return if parent == getpid() {
             by_parent(parent)
         } else {
@@ -123,16 +124,16 @@ fn children_of(parent: Pid) -> Vec<Pid> {
     for thread in threads.flatten() {
         match std::fs::read_to_string(thread.path().join("children")) {
             Ok(listed) => children.extend(listed.split_ascii_whitespace().filter_map(pid)),
-            // The thread is gone, and its children are another's.
+            // The thread is gone, and its children belong to another one.
             Err(_) if !thread.path().exists() => {}
-            // A kernel that does not list them.
+            // This kernel does not list children.
             Err(_) => return by_parent(parent),
         }
     }
     children
 }
 
-/// The same, from everything that runs on this host.
+/// The same, found by reading all processes of this host.
 fn by_parent(parent: Pid) -> Vec<Pid> {
     let parent = parent.to_string();
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -143,7 +144,7 @@ fn by_parent(parent: Pid) -> Vec<Pid> {
     mine.collect()
 }
 
-/// Whether a process has ended and only waits to be waited for.
+/// Whether a process has ended and has not been waited for.
 fn is_zombie(process: Pid) -> bool {
     stat(process).is_none_or(|(state, _)| state == "Z" || state == "X")
 }
@@ -152,12 +153,12 @@ fn is_zombie(process: Pid) -> bool {
 fn stat(process: Pid) -> Option<(String, String)> {
     let path = Path::new("/proc").join(process.to_string()).join("stat");
     let text = std::fs::read_to_string(path).ok()?;
-    // The name is in parentheses, and may contain some.
+    // The name is in parentheses, and may itself contain parentheses.
     let mut words = text.rsplit_once(')')?.1.split_ascii_whitespace();
     Some((words.next()?.to_owned(), words.next()?.to_owned()))
 }
 
-/// What a process is called, for people.
+/// A process's name, for messages.
 pub(crate) fn name(process: Pid) -> String {
     let path = Path::new("/proc").join(process.to_string()).join("comm");
     let name = std::fs::read_to_string(path).unwrap_or_default();
@@ -179,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_stranger_is_nobodys_child() {
-        // The child of a child, whose number could be anybody's.
+        // The child of a child, whose id may be reused.
         let mut child = Command::new("sh")
             .args(["-c", "sleep 1000 & wait"])
             .spawn()
@@ -193,7 +194,7 @@ mod tests {
         };
         let me = Held::open(getpid()).unwrap();
         assert!(below.is_child_of(&parent) && !below.is_child_of(&me));
-        // A process with the number of one that has ended is another.
+        // The id of a process that has ended may belong to another.
         child.kill().unwrap();
         while parent.lives() {
             std::thread::yield_now();

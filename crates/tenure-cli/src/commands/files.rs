@@ -1,5 +1,5 @@
-//! How many files this process may have open, and how many of them its programs may take. What a start lacks, if it lacks
-//! something that the host has too little of.
+//! How many files this process may have open, and how many of them its programs may take; and which errors are a
+//! shortage of resources.
 
 use std::fmt;
 use std::io;
@@ -8,13 +8,13 @@ use std::sync::OnceLock;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// How many files are kept for the session and its store: it must not fail because programs took the last. Where few
-/// are allowed at all, it is a part of them.
+/// How many files are reserved for the session and its store: they must not fail because programs took the last file.
+/// Where few are allowed, a share of them.
 const RESERVE_MAX: u64 = 64;
 const RESERVE_PART: u64 = 4;
 
-/// How many files a program costs for a moment when it is started, and a worker's program while it runs: a socket twice,
-/// three pipes, and what tells of its guard's end.
+/// How many files a program needs briefly at its start, and a worker's program while it runs: two descriptors of a
+/// socket, three pipes, and one that reports the guard's end.
 const PER_START: u64 = 8;
 const PER_RUN: u64 = 6;
 
@@ -24,14 +24,14 @@ const NODE: u64 = 16;
 /// How many files a worker's connections to its servers may take.
 const CONNECTIONS: u64 = 8;
 
-/// The limit that this process was started with, which its programs get.
+/// The limit that this process was started with. Its programs get the same.
 static INHERITED: OnceLock<u64> = OnceLock::new();
 
-/// Asks for as many as the system allows: many allow a process no more than 1,024 unless it asks.
+/// Raises the limit as far as the system allows: many systems allow only 1,024 by default.
 pub(crate) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     INHERITED.get_or_init(|| limit.current.unwrap_or(u64::MAX));
-    // If that fails the old limit stays, and holds what it holds.
+    // If this fails, the old limit stays, and has to be enough.
     let _ = setrlimit(
         Resource::Nofile,
         rustix::process::Rlimit {
@@ -41,7 +41,7 @@ pub(crate) fn raise() {
     );
 }
 
-/// The limit that programs get: some cannot cope with a higher one.
+/// The limit that programs get: some cannot cope with a higher one than usual.
 pub(crate) fn inherited() -> u64 {
     *INHERITED.get_or_init(|| getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
@@ -58,7 +58,7 @@ pub(crate) fn limit(files: u64) {
     }
 }
 
-/// There is no room for another program.
+/// There are too few files for another program.
 #[derive(Debug)]
 pub(crate) struct NoRoom {
     open: u64,
@@ -100,8 +100,8 @@ pub(crate) fn check_room() -> Result<(), NoRoom> {
     }
 }
 
-/// Whether a node, which is about to start, will have room for even one program. With fewer files it would be a candidate that
-/// can never do the work.
+/// Checks that a node that is about to start will have files for at least one program. With fewer it would be a
+/// candidate that can never do the work.
 pub(crate) fn check_room_of_node() -> anyhow::Result<()> {
     let Some(most) = most() else {
         return Ok(());
@@ -114,8 +114,8 @@ pub(crate) fn check_room_of_node() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many programs of a worker have room at once, at least one, and how many files may be open; none if that is not
-/// limited.
+/// How many programs of a worker can run at once (at least one), and how many files may be open; `None` if files are
+/// not limited.
 pub(crate) fn programs_max() -> Option<(u64, u64)> {
     let most = most()?;
     Some((fitting(most, open()), most))
@@ -126,7 +126,7 @@ fn fitting(most: u64, open: u64) -> u64 {
     (most.saturating_sub(taken) / PER_RUN).max(1)
 }
 
-/// How many files may be open; none if that is not limited.
+/// How many files may be open; `None` if not limited.
 pub(crate) fn most() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
@@ -135,13 +135,13 @@ fn reserve(most: u64) -> u64 {
     RESERVE_MAX.min(most / RESERVE_PART)
 }
 
-/// Where it cannot be counted, a start itself fails if there are too few.
+/// Where they cannot be counted, a start fails if there are too few.
 fn open() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64)
 }
 
-/// Whether something could not be done for want of files, processes, threads or memory: it may be possible later, or
-/// elsewhere, and nothing is wrong with what was to be done.
+/// Whether something failed because files, processes, threads or memory were short: it may work later, or on another
+/// host, and the request itself was not wrong.
 pub(crate) fn is_shortage(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let of_system = cause
@@ -152,7 +152,7 @@ pub(crate) fn is_shortage(error: &anyhow::Error) -> bool {
     })
 }
 
-/// The same for what the system says.
+/// The same for a system error.
 pub(crate) fn is_short(errno: Errno) -> bool {
     [
         Errno::MFILE,
@@ -194,7 +194,7 @@ mod tests {
     fn as_many_programs_fit_as_can_be_started() {
         let (most, open) = (1024, 20);
         let fitting = fitting(most, open);
-        // The last of them is started beside all others.
+        // The last program is started while all others run.
         let before = open + CONNECTIONS + (fitting - 1) * PER_RUN;
         assert!(before + PER_START + reserve(most) <= most);
         assert!(fitting > 150, "{fitting}");

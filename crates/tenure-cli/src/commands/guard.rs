@@ -1,36 +1,36 @@
-//! `tenure __guard`: the process between `tenure run` or `tenure worker` and a program, so that the program cannot
-//! outlive trust, nor the process that runs it.
+//! `tenure __guard`: the process between `tenure run` or `tenure worker` and a program. It makes sure that the program
+//! outlives neither trust nor the process that runs it.
 //!
 //! # What is guaranteed
 //!
-//! The program and everything that descends from it are killed at the moment that `tenure run` was last
-//! trusted until, or just before the lease of the job that `tenure worker` claimed ends, whatever has become of either
-//! by then: dead, stopped, or too busy. If it dies, they are killed at once. Killed means the program's whole process group, and then every descendant that
-//! has left the group or the session: the guard is the reaper of orphans below it, so none of them gets away.
-//! Only when nothing is left does it report the end.
+//! The program and all its descendants are killed when the trust of `tenure run` ends, as far as the guard was last
+//! told, or just before the lease of the job that `tenure worker` claimed ends. That holds even if that process is
+//! stopped or too busy by then; if it dies, they are killed at once. "Killed" means the program's whole process group,
+//! and then every descendant that has left the group or the session: the guard is the reaper of orphans below it, so
+//! none of them gets away. Only when nothing is left does the guard report the end.
 //!
 //! # What is assumed
 //!
-//! - The guard itself runs. If it is killed, the kernel kills the program with it, and its owner, which inherits
-//!   whatever the program has left, kills that. It acknowledges each order that extends trust; if it does not
-//!   for as long as trust lasts, it is stopped, and its owner kills it and what it guards. Only where both are
-//!   killed or stopped at about the same time does something live on: what the program has started, and of a
-//!   stopped guard the program too.
-//! - The owner had no children when it started (a shell that starts something in the background and then
-//!   becomes `tenure run` leaves it some). Else it inherits nothing, and if the guard is killed only the
+//! - The guard itself runs. If it is killed, the kernel kills the program with it, and its owner inherits and kills
+//!   the program's remaining descendants. The guard acknowledges each order that extends trust. If it has not done so
+//!   by the time trust ends, it must be stopped, and its owner kills it and what it guards. Something survives only if
+//!   both are killed or stopped at about the same time: the processes that the program started, and if the guard was
+//!   stopped, the program too.
+//! - The owner had no children when it started. (A shell that starts something in the background and then becomes
+//!   `tenure run` leaves it some.) With children, it does not inherit orphans, and if the guard is killed, only the
 //!   program's process group is killed.
-//! - The guard may kill the program. If the program has changed its user (sudo, setuid), the guard says so, and
-//!   the shard or lease is kept until the program has ended; if trust ends before, the program runs on.
-//! - What the program has others start for it (cron, systemd, a container engine, another host) does not
-//!   descend from it.
-//! - A whole machine that is paused pauses the guard too. The fencing token is for that.
+//! - The guard may kill the program. If the program has changed its user (sudo, setuid), the guard reports this, and
+//!   the shard or lease is kept until the program has ended. If trust ends first, the program runs on.
+//! - The program does not start work through others (cron, systemd, a container engine, another host): those processes
+//!   are not its descendants.
+//! - The machine is not paused as a whole, since that pauses the guard too. Fencing tokens protect against that.
 //!
 //! # How
 //!
-//! One thread, no runtime: `poll` on the socket to its owner, on the program's end, and on a timer that
-//! counts suspend. Orders and reports are lines of text, see [`message`]. There is one guard for each program:
-//! a process that has lost its parent no longer shows which program it came from. So a guard is to be small, and reads
-//! its arguments itself.
+//! One thread, no runtime: `poll` on the socket to its owner, on the program's end, and on a timer that counts
+//! suspend. Orders and reports are lines of text, see [`message`]. Each program has its own guard, since a process
+//! that has lost its parent no longer shows which program it came from. So a guard has to be small, and parses its own
+//! arguments.
 
 use std::ffi::OsString;
 use std::io::{self, IoSliceMut, Write};
@@ -63,28 +63,29 @@ pub(crate) mod message;
 
 use message::{Order, Report, Status, Until, Why};
 
-/// The path of this very program, also after the file was replaced by a newer one.
+/// The path of this very program, even after the file was replaced by a newer one.
 pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// Where the program's standard input comes from: nowhere, or with the first order.
+/// Where the program's standard input comes from: `/dev/null`, or sent with the first order.
 pub(crate) const STDIN_NULL: &str = "null";
 pub(crate) const STDIN_SENT: &str = "sent";
 
-/// A variable for the allocator: without it, it takes huge pages, 4 MB for a guard that needs a hundredth of that. The
-/// guard takes it from the program's environment again, and knows by its value that it was not the user's.
+/// A variable for the allocator, which would otherwise take huge pages: 4 MB for a guard that needs a hundredth of
+/// that. The guard removes it from the program's environment again; the unusual value shows that the user did not set
+/// it.
 pub(crate) const EAGER_COMMIT: &str = "MIMALLOC_ARENA_EAGER_COMMIT";
 pub(crate) const EAGER_COMMIT_OFF: &str = "00";
 
-/// How many bytes of orders may wait: more than a socket holds, so that one look sees all of them, the
-/// latest too, also after this process was stopped for long.
+/// How many bytes of orders may wait: more than a socket holds, so that one reading gets all of them, including the
+/// latest, even after this process was stopped for long.
 const ORDERS_BYTES_MAX: usize = 1024 * 1024;
 
-/// What shells return for a program that cannot be started.
+/// The exit code of shells for a program that cannot be started.
 const EXIT_CANNOT_START: i32 = 126;
 
 /// `__guard KILL_AFTER_MS FILES STDIN -- CMD...`
 struct Arguments {
-    /// How long a program that was told to stop gets.
+    /// How long a program may take to stop after it was told.
     kill_after: Duration,
     /// How many files the program may have open, for `__exec`.
     files: OsString,
@@ -118,7 +119,7 @@ pub(crate) fn run(words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitC
             .into());
         }
     };
-    // Started by way of a link, it would be called `exe`.
+    // Started through a link, the process would be called `exe`.
     let _ = rustix::thread::set_name(c"tenure-guard");
     outlive_signals()?;
     set_child_subreaper(Some(rustix::process::getpid()))
@@ -129,7 +130,7 @@ pub(crate) fn run(words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// The socket to the owner, which is where the standard input would be.
+/// The socket to the owner, which takes the place of standard input.
 fn control() -> Option<UnixStream> {
     let stdin = io::stdin();
     let stat = rustix::fs::fstat(stdin.as_fd()).ok()?;
@@ -138,10 +139,10 @@ fn control() -> Option<UnixStream> {
     is_socket.then(|| UnixStream::from(control))
 }
 
-/// Signals to everything of a service, as when a service manager stops it, are for `tenure run` to act on:
-/// a guard that they end could guard no longer. Handlers, unlike ignored signals, are not handed down to
-/// the program; so where the user has a signal ignored (`nohup`), it stays so. SIGCHLD is in the list so that
-/// it interrupts `poll`.
+/// Keeps signals from ending the guard. When a service manager stops a service, it signals all its processes; `tenure
+/// run` acts on that, and the guard has to go on guarding. Handlers are used because the program does not inherit
+/// them, unlike ignored signals; signals that the user had ignored (`nohup`) stay ignored. SIGCHLD is in the list so
+/// that it interrupts `poll`.
 fn outlive_signals() -> anyhow::Result<()> {
     const FAILED: &str = "cannot listen for signals";
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -162,7 +163,7 @@ fn outlive_signals() -> anyhow::Result<()> {
         if kind == SignalKind::hangup() && hang_up_is_ignored {
             continue;
         }
-        // The handler stays when listener and runtime go; that is all that is wanted of it.
+        // The handler stays installed when listener and runtime are dropped, and that is all that is needed.
         drop(signal(kind).context(FAILED)?);
     }
     Ok(())
@@ -172,12 +173,12 @@ struct Guard {
     control: UnixStream,
     /// The program's standard input, if its owner has sent one.
     stdin: Option<OwnedFd>,
-    /// What has arrived and was not looked at yet, also a part of an order.
+    /// Bytes that have arrived and were not parsed yet, possibly part of an order.
     received: Vec<u8>,
-    /// There is nobody left to give orders.
+    /// The owner is gone.
     closed: bool,
     timer: OwnedFd,
-    /// How long a program that was told to stop gets, if trust lasts.
+    /// How long a program may take to stop after it was told, if trust lasts.
     kill_after: Duration,
     until: Until,
     /// When the program was told to stop.
@@ -214,7 +215,7 @@ impl Guard {
         let stdin = self.stdin.take().filter(|_| arguments.is_stdin_sent);
         let program = match start(arguments, stdin) {
             Ok(program) => program,
-            // Too many processes, say: that passes.
+            // For example, too many processes; that may pass.
             Err(error) => {
                 output::error(&error);
                 let why = if files::is_shortage(&error) {
@@ -227,7 +228,7 @@ impl Guard {
         };
         self.report(&Report::Started(program.as_raw_nonzero().get()));
         let watched = self.watch(program);
-        // Whatever happened, and if this very program has a mistake in it: nothing is left running.
+        // Even if watching failed through a bug, nothing is left running.
         let status = family::end_all(program, |stuck| {
             self.report(&Report::Stuck(stuck.as_raw_nonzero().get()));
         });
@@ -235,8 +236,8 @@ impl Guard {
         Ok((status, self.why))
     }
 
-    /// Waits for the first order, which says until when. Where many programs start at once, later ones may have come
-    /// by then.
+    /// Waits for the first order, which sets the deadline. If many programs start at once, later orders may have
+    /// arrived too.
     fn may_start(&mut self) -> anyhow::Result<bool> {
         let mut is_told = false;
         loop {
@@ -247,7 +248,7 @@ impl Guard {
                         is_told = true;
                     }
                     Order::Stop(_) | Order::Kill => return Ok(false),
-                    // It was for a program that does not run.
+                    // There is no program yet to pass it on to.
                     Order::Pass(_) => {}
                 }
             }
@@ -284,8 +285,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Obeys every order, then the clock: the order that extends trust may have waited while this process
-    /// was stopped. Whether the program goes on.
+    /// Obeys all orders before looking at the clock: an order that extends trust may have waited while this process
+    /// was stopped. Returns whether the program may go on.
     fn goes_on(&mut self, program: Pid) -> anyhow::Result<bool> {
         while let Some(order) = self.next_order()? {
             if !self.obey(order, program) {
@@ -306,7 +307,7 @@ impl Guard {
         Ok(true)
     }
 
-    /// Whether the program goes on.
+    /// Obeys one order. Returns whether the program may go on.
     fn obey(&mut self, order: Order, program: Pid) -> bool {
         match order {
             Order::Until(until) => {
@@ -322,7 +323,7 @@ impl Guard {
                 true
             }
             Order::Pass(signal) => {
-                // It may have ended just now.
+                // An error means that it has just ended.
                 let _ = kill_process(program, signal);
                 true
             }
@@ -336,7 +337,7 @@ impl Guard {
     fn tell(&mut self, program: Pid, signal: Signal) {
         self.told_at = Some(now());
         if !family::tell_group(program, signal) {
-            // As early as can be: the waiter for the end must not go by the clock.
+            // Reported as early as possible, so that the owner does not take the lack of an end for a stopped guard.
             self.report(&Report::Stuck(program.as_raw_nonzero().get()));
         }
     }
@@ -365,7 +366,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Takes in what has arrived. Never waits.
+    /// Reads what has arrived. Never waits.
     fn receive(&mut self) {
         let mut bytes = [0; 1024];
         while !self.closed && self.received.len() < ORDERS_BYTES_MAX {
@@ -392,11 +393,11 @@ impl Guard {
                 Err(_) => self.closed = true,
             }
         }
-        // So much without an end is not an order: its sender is not `tenure run`.
+        // That many bytes without a line end are not an order, so the sender is not `tenure run`.
         self.closed |= self.received.len() >= ORDERS_BYTES_MAX && !self.received.contains(&b'\n');
     }
 
-    /// The next order that has arrived in full.
+    /// The next complete order.
     fn next_order(&mut self) -> anyhow::Result<Option<Order>> {
         let Some(end) = self.received.iter().position(|&byte| byte == b'\n') else {
             return Ok(None);
@@ -409,14 +410,14 @@ impl Guard {
             .map(Some)
     }
 
-    /// Nobody may be left to hear it.
+    /// An error means that the owner is gone.
     fn report(&self, report: &Report) {
         let _ = (&self.control).write_all(format!("{report}\n").as_bytes());
     }
 }
 
-/// Starts the program in a process group of its own. It goes through this binary once more, which asks the
-/// kernel to kill it if the guard dies; only the process itself can ask for that.
+/// Starts the program in its own process group. It starts through this binary, which first asks the kernel to kill the
+/// process if the guard dies: only the process itself can request that.
 fn start(arguments: &Arguments, stdin: Option<OwnedFd>) -> anyhow::Result<Pid> {
     let mut command = Command::new(THIS_PROGRAM);
     if std::env::var_os(EAGER_COMMIT).is_some_and(|value| value == EAGER_COMMIT_OFF) {
@@ -436,7 +437,7 @@ fn start(arguments: &Arguments, stdin: Option<OwnedFd>) -> anyhow::Result<Pid> {
     Ok(Pid::from_child(&child))
 }
 
-/// The clock that deadlines are told in: monotonic, and counting suspend.
+/// The clock of the deadlines: monotonic, and counting time in suspend.
 fn now() -> Moment {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
@@ -444,7 +445,7 @@ fn now() -> Moment {
     Moment::from_origin(Duration::new(seconds, nanoseconds))
 }
 
-/// A signal is a reason to look around, no failure.
+/// A signal interrupts the wait, which is not an error.
 fn interrupted(error: Errno) -> Result<usize, Errno> {
     match error {
         Errno::INTR => Ok(0),

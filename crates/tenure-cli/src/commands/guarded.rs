@@ -28,71 +28,70 @@ mod orphans;
 
 pub(crate) use orphans::{adopt, is_any_left};
 
-/// How often to look whether what was killed without its guard is gone.
+/// How often to check whether processes that were killed without their guard are gone.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How often to say again that a program cannot be ended.
+/// How often to repeat that a program cannot be ended.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
-/// How a program ended whose guard was killed.
+/// The error of a program whose guard was killed.
 pub(crate) const UNGUARDED: &str = "the guard of the program was killed, and the program with it";
 
 /// What to run, and how.
 pub(crate) struct Start<'a> {
-    /// What the guard is called, for `ps`: `indexer/3`, say.
+    /// The guard's name in `ps`, such as `indexer/3`.
     pub(crate) name: &'a str,
     pub(crate) command: &'a [OsString],
-    /// What its environment has; `None` is taken out of it.
+    /// Changes to its environment; `None` removes a variable.
     pub(crate) environment: Vec<(&'static str, Option<String>)>,
-    /// Which of this process's variables it does not have, by name and value.
+    /// Which of this process's variables are hidden from it, by name and value.
     pub(crate) hides: fn(&str, &OsStr) -> bool,
     pub(crate) until: Until,
     pub(crate) kill_after: Duration,
-    /// Its standard input. Its output is then piped as well, and otherwise that of this process.
+    /// Its standard input. If set, its output is piped as well; otherwise it writes to this process's output.
     pub(crate) stdin: Option<OwnedFd>,
 }
 
 /// A running program. Dropping it makes the guard kill the program.
 pub(crate) struct Program {
     guard: Option<Child>,
-    /// The same socket twice. Orders do not go through the runtime, which would first have to find out that
-    /// the socket can be written to: the first order could get lost.
+    /// The same socket a second time. Orders do not go through the runtime, which would first have to learn that the
+    /// socket is writable: the first order could get lost.
     orders: UnixStream,
     reports: Lines<BufReader<tokio::net::UnixStream>>,
     /// The program's process group; `None` until the guard has started it.
     group: Option<Pid>,
-    /// Which process may not be killed, if one may not.
+    /// The process that may not be killed, if there is one.
     stuck: Option<Pid>,
-    /// What the guard has said of the end: kept here, since waiting for the guard's own end may be
-    /// cancelled.
+    /// The end as the guard reported it. Kept here, since waiting for the guard's own end may be cancelled.
     reported: Option<Ended>,
 }
 
-/// A program whose end is certain: nothing of it is left.
+/// A program that has certainly ended: nothing of it is left.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ended {
     pub(crate) status: Status,
     pub(crate) why: Why,
-    /// The program was started. Otherwise nothing of it ever ran.
+    /// Whether the program was started. If not, it never ran.
     pub(crate) has_run: bool,
 }
 
 /// What happens to a program.
 #[derive(Debug)]
 pub(crate) enum ProgramEvent {
-    /// The guard has acknowledged an order that extends trust, by when it will kill the program.
+    /// The guard has acknowledged an order that extends trust, and will kill the program at this moment.
     Heard(Moment),
-    /// A process of it may not be killed: it goes on, and so does what depends on its end.
+    /// One of its processes may not be killed: it keeps running, and whatever waits for its end keeps waiting.
     Stuck(Stuck),
     Ended(Ended),
 }
 
-/// A process that may not be killed. Shows as what to tell people.
+/// A process that may not be killed. Displays as a message for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stuck(String);
 
 impl Program {
-    /// Starts a guard, which starts the program.
+    /// Starts a guard, which then starts the program.
     pub(crate) fn start(start: Start<'_>) -> anyhow::Result<Self> {
         const FAILED: &str = "cannot start the guard of the program";
         files::check_room().context(FAILED)?;
@@ -111,7 +110,7 @@ impl Program {
             .arg("--")
             .args(start.command)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            // Out of reach of Ctrl-C and Ctrl-Z, which the terminal sends to the group of `tenure run`.
+            // Its own group, since the terminal sends Ctrl-C and Ctrl-Z to the group of `tenure run`.
             .process_group(0);
         if std::env::var_os(EAGER_COMMIT).is_none() {
             guard.env(EAGER_COMMIT, EAGER_COMMIT_OFF);
@@ -136,7 +135,7 @@ impl Program {
         ours.set_nonblocking(true).context(FAILED)?;
         let orders = ours.try_clone().context(FAILED)?;
         let reports = tokio::net::UnixStream::from_std(ours).context(FAILED)?;
-        // In the socket before the guard is there: it does not wait for it.
+        // The order is in the socket before the guard starts, so the guard does not wait for it.
         first_order(&orders, start.until, start.stdin.as_ref()).context(FAILED)?;
         let guard = orphans::spawn(guard).context(FAILED)?;
         Ok(Self {
@@ -149,34 +148,35 @@ impl Program {
         })
     }
 
-    /// What the program writes, if that is piped. Once.
+    /// The pipes of the program's output, if it is piped. Can be taken once.
     pub(crate) fn take_output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         let guard = self.guard.as_mut();
         guard.map_or((None, None), |it| (it.stdout.take(), it.stderr.take()))
     }
 
-    /// Gives an order without waiting. One that does not fit into the socket is lost: the guard is stopped
-    /// then, and [`Program::end_without_guard`] is what helps.
+    /// Gives an order without waiting. An order that does not fit into the socket is lost: then the guard must be
+    /// stopped, and [`Program::end_without_guard`] has to be used.
     pub(crate) fn order(&self, order: Order) {
         let _ = (&self.orders).write(format!("{order}\n").as_bytes());
     }
 
-    /// Whether the guard has said that it runs. Before that there is nothing that could run for too long.
+    /// Whether the guard has reported that the program runs. Before that, nothing could run for too long.
     pub(crate) fn is_started(&self) -> bool {
         self.group.is_some()
     }
 
-    /// Whether the guard itself has said how the program ended.
+    /// Whether the guard itself has reported how the program ended.
     pub(crate) fn is_reported(&self) -> bool {
         self.reported.is_some()
     }
 
-    /// Whether a process of it may not be killed. Then only time helps, or someone who may.
+    /// Whether one of its processes may not be killed. Then one can only wait, or a user with the permission has to
+    /// kill it.
     pub(crate) fn is_stuck(&self) -> bool {
         self.stuck.is_some()
     }
 
-    /// Waits for the next thing that happens to the program. A cancelled wait loses nothing.
+    /// Waits for the next event of the program. A cancelled wait loses nothing.
     pub(crate) async fn next(&mut self) -> anyhow::Result<ProgramEvent> {
         loop {
             if let Some(ended) = self.reported {
@@ -185,7 +185,7 @@ impl Program {
             }
             let line = match self.reports.next_line().await {
                 Ok(Some(line)) => line,
-                // The guard is gone, and has not said how the program ended.
+                // The guard is gone without reporting how the program ended.
                 Ok(None) | Err(_) => return self.end_without_guard(Why::Unguarded).await,
             };
             match Report::parse(&line) {
@@ -209,10 +209,10 @@ impl Program {
         }
     }
 
-    /// The guard was killed, is stopped, or talks nonsense: does its work, and says that the program has ended for this
-    /// reason. The kernel kills the program itself
-    /// together with the guard; this process inherits the rest. Waits until nothing is left, but says first if
-    /// something may not be killed; to be called again then. A cancelled wait loses nothing.
+    /// Does the work of a guard that was killed, is stopped, or sends invalid reports, and returns that the program has
+    /// ended for this reason. The kernel kills the program itself together with the guard; this process inherits the
+    /// rest. Waits until nothing is left. If something may not be killed, returns that first, and has to be called
+    /// again. A cancelled wait loses nothing.
     pub(crate) async fn end_without_guard(&mut self, why: Why) -> anyhow::Result<ProgramEvent> {
         self.hear_of_the_start().await;
         if let Some(guard) = &mut self.guard {
@@ -241,12 +241,12 @@ impl Program {
                 why,
                 has_run: self.is_started(),
             })),
-            // It has said why on stderr.
+            // The guard has written the reason to stderr.
             Some(_) => Err(io::Error::other("the guard of the program failed").into()),
         }
     }
 
-    /// All that can be done by a process that does not inherit what the guard leaves.
+    /// All that a process can do that does not inherit the guard's orphans.
     fn kill_group(&self) -> Left {
         use rustix::io::Errno;
         match self
@@ -255,12 +255,12 @@ impl Program {
         {
             None | Some((_, Err(Errno::SRCH))) => Left::Nothing,
             Some((group, Err(_))) => Left::Stuck(group),
-            // Zombies may be killed, too. Their parent is gone, so they are about to be let go of.
+            // Signals to zombies succeed as well. Their parent is gone, so they will soon be reaped.
             Some((_, Ok(()))) => Left::Dying,
         }
     }
 
-    /// What to say of a process that may not be killed, unless that was said.
+    /// The event for a process that may not be killed, unless it was already reported.
     fn note_stuck(&mut self, process: Option<Pid>) -> Option<Stuck> {
         let process = process?;
         (self.stuck.replace(process) != Some(process)).then(|| {
@@ -271,7 +271,7 @@ impl Program {
         })
     }
 
-    /// A guard that died right after it started the program may have said so.
+    /// Reads a report of the start that a guard may have sent just before it died.
     async fn hear_of_the_start(&mut self) {
         while self.group.is_none() {
             let line = tokio::time::timeout(LOOK, self.reports.next_line()).await;
@@ -282,7 +282,7 @@ impl Program {
         }
     }
 
-    /// The guard's exit code, if it has one. It is let go of when it is certain to be gone.
+    /// Waits for the guard and returns its exit code, if it has one. Only then is it removed from the list of guards.
     async fn wait_for_guard(&mut self) -> anyhow::Result<Option<i32>> {
         let Some(guard) = &mut self.guard else {
             return Ok(None);
@@ -296,8 +296,8 @@ impl Program {
 }
 
 impl Drop for Program {
-    /// The guard kills the program when its socket is closed. It is waited for, so that its number is not taken
-    /// for a guard's when another process has it.
+    /// The guard kills the program when its socket is closed. It is waited for, so that a later process with its id is
+    /// not taken for a guard.
     fn drop(&mut self) {
         if let (Some(mut guard), Ok(runtime)) =
             (self.guard.take(), tokio::runtime::Handle::try_current())
@@ -317,7 +317,7 @@ impl fmt::Display for Stuck {
     }
 }
 
-/// Says that a program cannot be ended, once and then now and then.
+/// Warns that a program cannot be ended, at once and then now and then.
 #[derive(Debug, Default)]
 pub(crate) struct Complaint {
     about: Option<Stuck>,
@@ -325,21 +325,21 @@ pub(crate) struct Complaint {
 }
 
 impl Complaint {
-    /// Says it now, with what is kept because of it and what to do.
+    /// Warns now; `meaning` says what is kept because of this, and what to do.
     pub(crate) fn say(&mut self, about: Stuck, meaning: &str) {
         output::warning(&format!("{about}: {meaning}"));
         self.about = Some(about);
         self.again_at = Some(Instant::now() + SAY_AGAIN);
     }
 
-    /// Says it again, if it was said: what it means is another thing now.
+    /// Repeats a warning, since its meaning has changed.
     pub(crate) fn say_again(&mut self, meaning: &str) {
         if let Some(about) = self.about.take() {
             self.say(about, meaning);
         }
     }
 
-    /// Waits until it is time to say it again; for ever, if it was not said. What it means may have changed.
+    /// Waits until it is time to repeat the warning; for ever without one. Its meaning may have changed by then.
     pub(crate) async fn is_due(&self) {
         match self.again_at {
             Some(at) => tokio::time::sleep_until(at).await,
@@ -348,7 +348,7 @@ impl Complaint {
     }
 }
 
-/// Sends the first order, and with it the program's standard input, if it has one.
+/// Sends the first order, with the program's standard input if it has one.
 fn first_order(orders: &UnixStream, until: Until, stdin: Option<&OwnedFd>) -> io::Result<()> {
     let line = format!("{}\n", Order::Until(until));
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

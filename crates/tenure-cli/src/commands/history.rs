@@ -1,7 +1,7 @@
-//! `tenure history`: the terms that have ended, and how long nobody led in between.
+//! `tenure history`: the terms that have ended, and how long there was no leader in between.
 //!
-//! A lease remembers its last 20 terms. The times come from the clocks of the nodes that wrote them, which may be wrong, and
-//! are never compared: how long something lasted is what one clock has measured, or is not said.
+//! A lease remembers its last 20 terms. The times come from the clocks of the nodes that wrote them. These may be
+//! wrong, so they are never compared: a duration is shown only if one clock has measured it.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::args::History;
 use crate::output::{Data, printable, table};
 use crate::{EXIT_NO, times};
 
-/// Shorter than this is the hand-over itself.
+/// A shorter time without a leader is the hand-over itself.
 const GAP_MIN: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(arguments: History) -> anyhow::Result<ExitCode> {
@@ -35,7 +35,7 @@ async fn history(arguments: History) -> anyhow::Result<ExitCode> {
     tell(&election, &lines, arguments.json)
 }
 
-/// Prints the terms. Without any the answer is no.
+/// Prints the terms. If there are none, the exit code says no.
 pub(super) fn tell(
     election: &ElectionName,
     lines: &[Line],
@@ -58,7 +58,7 @@ pub(super) fn tell(
     })
 }
 
-/// One term, or a time without a leader; the last may not be over.
+/// One term, or a time without a leader. The last one may still go on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
     /// The term and who led it.
@@ -105,7 +105,7 @@ pub(super) fn lines(status: &Status) -> Vec<Line> {
     with_gaps(ended.chain(current.map(|line| (line, None))))
 }
 
-/// Terms, oldest first, each with how long nobody led after it; and with lines for these times.
+/// Adds lines for times without a leader. Takes terms, oldest first, each with the time without a leader after it.
 pub(super) fn with_gaps(terms: impl Iterator<Item = (Line, Option<Duration>)>) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let mut gap = None;
@@ -161,7 +161,7 @@ struct LineDocument<'a> {
     node: Option<&'a str>,
     from: String,
     to: Option<String>,
-    /// By one clock; none if nobody has measured it.
+    /// Measured by one clock; `None` if not measured.
     lasted_ms: Option<u128>,
     reason: Option<&'a str>,
 }
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// Term 1 of a for 10 s, nobody for 3 s, term 2 of b, whose clock is an hour behind, and then `state`.
+    /// Term 1 of a for 10 s, no leader for 3 s, term 2 of b, whose clock is an hour behind, and then `state`.
     fn status(state: &str) -> Status {
         let past = |term, node, since, until, reason, measured| {
             format!(

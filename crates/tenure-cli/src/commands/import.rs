@@ -1,7 +1,7 @@
 //! `tenure import osqueue`: the jobs of an osqueue bucket, from its `queue.json`.
 //!
-//! Ids are kept, so that a second run adds nothing twice. Nothing is compared with a clock: whether osqueue's broker
-//! still runs is seen by whether the file changes.
+//! Ids are kept, so that a second run adds nothing twice. No clock is involved: if the file changes, osqueue's broker
+//! still runs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,23 +19,23 @@ use crate::args::{Import, ImportOsqueue};
 use crate::commands::at_server::{ask, document, write};
 use crate::output::{self, Hinted};
 
-/// Where osqueue keeps everything.
+/// The one object in which osqueue keeps everything.
 const FILE: &str = "queue.json";
 
-/// Longer than osqueue's broker is silent, unless it was told otherwise.
+/// How long to watch for changes: by default, osqueue's broker writes more often than this.
 const LOOK: Duration = Duration::from_secs(4);
 
-/// After this osqueue takes a job from a worker that it does not hear from.
+/// osqueue takes a job away from a worker that has been silent for this long.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often osqueue tries a job unless told otherwise.
+/// osqueue's default number of attempts.
 const ATTEMPTS_DEFAULT: i64 = 3;
 
 /// How many jobs go into one call, and how large they may be together.
 const BATCH: usize = 500;
 const BATCH_BYTES: usize = 512 * 1024;
 
-/// How many refusals are shown.
+/// The most refusals that are shown.
 const REFUSALS_SHOWN: usize = 20;
 
 pub(crate) async fn run(arguments: Import) -> anyhow::Result<ExitCode> {
@@ -46,7 +46,7 @@ pub(crate) async fn run(arguments: Import) -> anyhow::Result<ExitCode> {
     .await
 }
 
-/// What osqueue keeps.
+/// osqueue's stored state.
 #[derive(Debug, Deserialize)]
 struct State {
     #[serde(default)]
@@ -66,15 +66,15 @@ struct OldJob {
     max_attempts: Option<i64>,
 }
 
-/// What came of it.
+/// The result of an import.
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    /// In the file.
+    /// Jobs in the file.
     jobs: usize,
     created: usize,
-    /// Were there already.
+    /// Jobs that were already there.
     duplicates: usize,
-    /// Of those that were created, had a worker.
+    /// Created jobs that had a worker, and are delayed.
     held_back: usize,
     refused: Vec<Refused>,
 }
@@ -135,7 +135,7 @@ async fn osqueue(client: &Client, arguments: &ImportOsqueue) -> anyhow::Result<E
     })
 }
 
-/// Submits some jobs. If one of them is wrong, each by itself: the others are not its fault.
+/// Submits some jobs. If one is refused, submits each in its own call, so that the others go through.
 async fn submit(client: &Client, jobs: &[&OldJob], report: &mut Report) -> anyhow::Result<()> {
     let mut good = Vec::new();
     for job in jobs {
@@ -196,7 +196,7 @@ impl OldJob {
             Some(payload) => Payload::new(payload.get()).map_err(|error| error.to_string())?,
             None => Payload::default(),
         };
-        // One at least, or it would be dead on arrival: osqueue has not dropped it yet.
+        // At least one, or the job would be dead at once; osqueue has not dropped it yet.
         let most = self.max_attempts.unwrap_or(ATTEMPTS_DEFAULT);
         let left = most.saturating_sub(self.attempts).clamp(1, 10_000);
         let left = u32::try_from(left).map_err(|error| error.to_string())?;
@@ -258,7 +258,7 @@ impl Report {
     }
 }
 
-/// Where the file is.
+/// Where the file comes from.
 enum Source {
     File(PathBuf),
     Store(std::sync::Arc<dyn tenure_store::Store>, Key),
@@ -267,7 +267,7 @@ enum Source {
 impl Source {
     async fn open(url: &str) -> anyhow::Result<Self> {
         if url.contains("://") {
-            // It holds what osqueue wrote, and nothing of ours.
+            // The store holds only what osqueue wrote, and nothing of ours.
             let store = tenure_store::open_foreign(url)?;
             return Ok(Self::Store(store, Key::new(FILE)?));
         }

@@ -1,9 +1,9 @@
-//! Process 1 of a container: nothing but that.
+//! Process 1 of a container, and nothing else.
 //!
-//! A process that loses its parent in a container becomes a child of process 1, which has to let go of it when it has
-//! ended; and process 1 is sent the signals that are for the work. So where `tenure run` or `tenure worker` would
-//! be process 1, that process starts it once more as its child, passes signals on, lets go of whatever ends, and
-//! ends as its child does.
+//! In a container, a process that loses its parent becomes a child of process 1, which has to reap it when it has
+//! ended. Process 1 also receives the signals that are meant for the work. So if `tenure run` or `tenure worker` is
+//! started as process 1, it starts itself once more as its child, passes signals on, reaps all processes that end,
+//! and exits as its child does.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -17,8 +17,8 @@ use super::guard::THIS_PROGRAM;
 use crate::args::Command;
 use crate::signals::is_ignored;
 
-/// What is passed on. Where it was ignored from the start, the child is to find it so (`nohup`), and process 1 leaves it
-/// alone; but not what the child acts on in any case.
+/// The signals that are passed on. Signals that were ignored from the start stay ignored, and the child inherits that
+/// (`nohup`), except those that the child acts on in any case.
 const PASSED: [Signal; 6] = [
     Signal::TERM,
     Signal::INT,
@@ -28,11 +28,11 @@ const PASSED: [Signal; 6] = [
     Signal::USR2,
 ];
 
-/// What `tenure run` and `tenure worker` act on whether or not it was ignored, as a shell has it for what it starts in the
-/// background.
+/// The signals that `tenure run` and `tenure worker` act on even if they were ignored, as shells do for processes in
+/// the background.
 const ACTED_ON: [Signal; 2] = [Signal::TERM, Signal::INT];
 
-/// What `tenure run` passes on to its program in any case.
+/// The signals that `tenure run` passes on to its program in any case.
 const ACTED_ON_BY_RUN: [Signal; 2] = [Signal::USR1, Signal::USR2];
 
 pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
@@ -47,7 +47,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
 async fn serve(is_run: bool) -> anyhow::Result<ExitCode> {
     const FAILED: &str = "cannot listen for signals";
     let (sender, mut signals) = tokio::sync::mpsc::unbounded_channel();
-    // Before the child is there: its end is not missed.
+    // Set up before the child starts, so that its end is not missed.
     let mut ended = signal(SignalKind::child()).context(FAILED)?;
     let is_acted_on = |it| ACTED_ON.contains(&it) || (is_run && ACTED_ON_BY_RUN.contains(&it));
     let is_wanted = |&it: &Signal| is_acted_on(it) || !is_ignored(it);
@@ -61,12 +61,12 @@ async fn serve(is_run: bool) -> anyhow::Result<ExitCode> {
     let child = std::process::Command::new(THIS_PROGRAM)
         .arg0("tenure")
         .args(std::env::args_os().skip(1))
-        // Of its own, or what the terminal sends to the group would reach the child twice.
+        // Its own group, or signals that the terminal sends to the group would reach the child twice.
         .process_group(0)
         .spawn()
         .context("cannot start the process that does the work")?;
     let child = Pid::from_child(&child);
-    // Ctrl-C is for the child. Without a terminal there is nothing to give away.
+    // Ctrl-C goes to the child. Without a terminal this fails, which does not matter.
     let _ = rustix::termios::tcsetpgrp(io::stdin(), child);
     loop {
         tokio::select! {
@@ -81,7 +81,7 @@ async fn serve(is_run: bool) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// As a shell reports it.
+/// The exit code as a shell reports it.
 fn code(status: ExitStatus) -> ExitCode {
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     ExitCode::from(u8::try_from(code.unwrap_or(1) & 0xff).unwrap_or(u8::MAX))

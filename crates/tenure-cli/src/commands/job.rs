@@ -108,7 +108,7 @@ pub(crate) fn text(job: &api::Job) -> String {
             job.result.as_ref().map(|value| value.as_str().to_owned()),
         ),
     ];
-    // A stack trace is read line by line.
+    // A stack trace is shown line by line.
     let mut name = "error";
     for line in job.error.iter().flat_map(|error| error.lines()) {
         let indent = line.len() - line.trim_start().len();
@@ -126,7 +126,7 @@ pub(crate) fn text(job: &api::Job) -> String {
     table(&rows)
 }
 
-/// The state, and what is special about it.
+/// The state, with its details.
 fn state(job: &api::Job) -> String {
     match job.state {
         State::Ready if job.blocked => "ready, behind others of its group".to_owned(),

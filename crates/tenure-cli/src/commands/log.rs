@@ -1,4 +1,4 @@
-//! `tenure log`: what is stored of a queue, for people who look for something. Reads only.
+//! `tenure log`: shows what is stored of a queue, for troubleshooting. Reads only.
 //!
 //! Everything is printed as it is read, so a log of any size can be listed.
 
@@ -39,7 +39,7 @@ async fn open(place: &InNamespace) -> anyhow::Result<Option<Stored>> {
     Ok(Stored::open(store, &namespace).await?)
 }
 
-/// The namespace, to look at what is beside the log.
+/// The namespace, to read other objects than the log.
 async fn namespace(place: &InNamespace) -> anyhow::Result<NamespaceView> {
     let url = super::named(Some(place.store.clone()))?;
     let store = tenure_store::open_existing(&url).await?;
@@ -88,18 +88,18 @@ async fn list(arguments: LogList) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints rows as they come.
+/// Prints rows as they are read.
 struct List {
     data: Data,
     json: bool,
 }
 
-/// One thing that is stored.
+/// One stored object: a commit, segment or snapshot.
 #[derive(Debug, Default, Serialize)]
 struct Row {
     name: String,
     kind: &'static str,
-    /// The first place and the last; of a snapshot, only the last that it contains.
+    /// The first and last place; for a snapshot, only the last place that it contains.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_place: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ struct Row {
 }
 
 impl Row {
-    /// Takes a frame of it into account.
+    /// Adds a frame's numbers.
     fn add(&mut self, frame: &Frame) {
         self.bytes += frame.bytes;
         self.takeover.get_or_insert(frame.takeover);
@@ -201,7 +201,7 @@ impl List {
         self.row(&row)
     }
 
-    /// Adds everything up. What is damaged is said.
+    /// Reads all frames and adds them up. Damage becomes the remark.
     async fn read(&mut self, row: &mut Row, frames: &mut Frames) -> anyhow::Result<()> {
         loop {
             match frames.next().await {
@@ -213,7 +213,7 @@ impl List {
                 Err(tenure::log::Error::Newer { what, .. }) => {
                     row.remark = Some(format!("written by a newer version: {what}"));
                 }
-                // Cleaned up since it was listed.
+                // It was cleaned up after it was listed.
                 Err(tenure::log::Error::Invalid { .. }) => {
                     row.remark = Some("deleted meanwhile".to_owned());
                 }
@@ -278,7 +278,7 @@ impl List {
         Ok(())
     }
 
-    /// Names have known lengths, so that columns line up without knowing every row.
+    /// Names have known lengths, so columns line up before all rows are known.
     fn columns(&mut self, cells: [String; 7]) {
         let [name, place, record, term, bytes, time, remark] = cells;
         let line = format!(

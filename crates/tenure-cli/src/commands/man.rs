@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &Man) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The page of a command, and of those below it.
+/// Writes the pages of a command and of its subcommands.
 fn write(mut command: clap::Command, directory: &Path) -> std::io::Result<()> {
     for below in command.get_subcommands() {
         write(below.clone(), directory)?;
@@ -35,7 +35,7 @@ fn write(mut command: clap::Command, directory: &Path) -> std::io::Result<()> {
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
-    // As the help has it: the page's own way names no values.
+    // Taken from the help, since the page generator leaves out the names of values.
     synopsis(&usage).to_writer(&mut page)?;
     man.render_options_section(&mut page)?;
     if has_verbs {
@@ -56,7 +56,7 @@ fn synopsis(usage: &str) -> Roff {
     roff
 }
 
-/// What the help ends with. A line like `Examples:` heads a section; lines that are indented stay as they are.
+/// Formats the end of the help. A line like `Examples:` starts a section; indented lines stay unchanged.
 fn after_help(text: &str) -> Roff {
     let mut roff = Roff::new();
     let mut is_headed = false;

@@ -1,4 +1,4 @@
-//! `tenure nodes`: who takes part, and how much each has to do. Reads only.
+//! `tenure nodes`: the nodes, and how much each has to do. Reads only.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -77,7 +77,7 @@ fn text(nodes: &[NodeStatus]) -> String {
     table(&rows)
 }
 
-/// How a node is, in as few words as possible.
+/// The state of a node, in as few words as possible.
 fn state(node: &NodeStatus) -> String {
     let state = match node {
         it if !it.is_heard_of => "silent",
@@ -120,11 +120,12 @@ struct Document<'a> {
 struct NodeDocument<'a> {
     node: &'a str,
     incarnation: String,
-    /// Whether it was heard of within its ttl.
+    /// Whether it was heard from within its ttl.
     live: bool,
     /// Whether it leads one of the product's own elections.
     leads: bool,
-    /// Which: `tenure.queue` if it serves the queue, `tenure.cluster` if it hands out the daemons.
+    /// The elections that it leads: `tenure.queue` if it serves the queue, `tenure.cluster` if it assigns the
+    /// daemons.
     elections: Vec<&'a str>,
     going: bool,
     drained: Option<DrainedDocument<'a>>,

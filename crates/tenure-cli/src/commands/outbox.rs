@@ -23,7 +23,7 @@ use crate::args::{
 use crate::output::{self, Hinted, printable, table};
 use crate::signals::Signals;
 
-/// How many dead rows the dashboard shows, and how long a database has to tell of them.
+/// How many dead rows the dashboard shows, and how long a database may take to list them.
 const DEAD_ROWS_SHOWN: usize = 50;
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -45,7 +45,7 @@ pub(crate) async fn run(verb: Outbox) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The database of that URL.
+/// The database at this URL.
 pub(crate) fn database(url: &str) -> anyhow::Result<Database> {
     Database::new(url).map_err(|error| match &error {
         outbox::Error::Url(cause) => {
@@ -213,7 +213,7 @@ async fn relay(arguments: RunOutbox) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Says when this process begins and ends to relay.
+/// Prints when this process starts and stops relaying.
 pub(crate) async fn told<D: Deliver>(relay: &Relay<D>) {
     let mut was_running = false;
     loop {
@@ -230,10 +230,10 @@ pub(crate) async fn told<D: Deliver>(relay: &Relay<D>) {
     }
 }
 
-/// The outboxes that a broker was told of.
+/// The outboxes that a broker was told about.
 pub(crate) struct Outboxes {
     named: Vec<(String, Database)>,
-    /// To ask another broker with.
+    /// The token for calls to another broker.
     token: Option<String>,
 }
 
@@ -241,7 +241,7 @@ impl Outboxes {
     pub(crate) fn new(settings: &Settings) -> anyhow::Result<Self> {
         let mut named: Vec<(String, Database)> = Vec::new();
         for outbox in &settings.outboxes {
-            // A name has no colon and no slash before its equals sign, a URL has.
+            // A name has no colon or slash before the equals sign, but a URL has.
             let (name, url) = match outbox.split_once('=') {
                 Some((name, url)) if !name.contains([':', '/']) => (name, url),
                 _ => ("default", outbox.as_str()),
@@ -298,7 +298,7 @@ impl Outboxes {
         server.show_outboxes(move || {
             let shown = shown.clone();
             Box::pin(async move {
-                // All at once: a database that does not answer holds up no other.
+                // All databases are read at once, so that one that does not answer does not delay the others.
                 let look = |(name, database, relay): &(String, Database, Relay<_>)| {
                     let (name, database) = (name.clone(), database.clone());
                     tokio::spawn(view(name, database, relay.metrics()))
@@ -315,11 +315,11 @@ impl Outboxes {
     }
 }
 
-/// This broker, which passes calls on to the leader.
+/// The URL of this broker, which forwards calls to the leader.
 fn own_url(server: &Handle, config: &Config) -> String {
     let mut address = server.address();
     if config.tls.is_some() {
-        // Its certificate is for that name.
+        // Its certificate is made out to that name.
         return server.url().to_owned();
     }
     if address.ip().is_unspecified() {
@@ -349,7 +349,7 @@ fn own_token(settings: &Settings) -> anyhow::Result<Option<String>> {
     Ok(able.next().map(|(_, token)| token.trim().to_owned()))
 }
 
-/// What the dashboard shows of an outbox.
+/// An outbox as the dashboard shows it.
 async fn view(name: String, database: Database, metrics: outbox::Metrics) -> OutboxView {
     let look = async {
         let status = database.status().await?;
@@ -393,7 +393,7 @@ fn tables(status: Status, dead: Vec<Dead>) -> OutboxTables {
     }
 }
 
-/// What is published of a relay.
+/// The metrics of a relay.
 fn numbers(name: &str, metrics: &outbox::Metrics) -> Vec<Published> {
     let number = |name_of_metric, help, value| Published {
         name: name_of_metric,
@@ -435,7 +435,7 @@ fn numbers(name: &str, metrics: &outbox::Metrics) -> Vec<Published> {
             Value::Gauge(seconds(metrics.lag_ms)),
         ),
     ];
-    // Only the process that relays knows how the table stands.
+    // Only the process that relays knows the state of the tables.
     if let Some(status) = &metrics.status {
         numbers.extend([
             number(

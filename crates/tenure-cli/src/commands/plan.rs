@@ -35,7 +35,7 @@ async fn by_store(place: &InNamespace, is_json: bool) -> anyhow::Result<ExitCode
 async fn by_broker(server: AtServer, is_json: bool) -> anyhow::Result<ExitCode> {
     ask(&server, async |client| match client.plan().await {
         Ok(plan) => tell(&plan, is_json),
-        // Not an answer: 1 would say that there is something to do.
+        // Not exit code 1, which would mean that there is something to do.
         Err(Error::NotFound(_)) => Err(Hinted::new(
             "the broker is of an older version, which does not tell the plan",
             "upgrade it, or name the store with --store",
@@ -61,7 +61,7 @@ fn tell(plan: &api::Plan, is_json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The reason may be an error in a daemon's own words.
+/// The reason may contain an error message of a daemon.
 fn line(decision: &api::Decision) -> String {
     printable(&decision.text) + "\n"
 }

@@ -104,7 +104,7 @@ async fn change(
 ) -> anyhow::Result<ExitCode> {
     let name = QueueName::new(&arguments.queue)?;
     ask(&arguments.ask.server, async |client| {
-        // The broker would make one of that name, and a typo would look like success.
+        // The broker would create a queue of that name, and a typo would look like success.
         if let Err(Error::NotFound(_)) = client.queue(&name).await {
             output::error(&anyhow::anyhow!("there is no queue {name}"));
             output::hint("`tenure queue list` shows the queues; a queue exists when it has jobs, or limits by `tenure queue set`");
@@ -122,7 +122,7 @@ async fn set(arguments: SetQueue) -> anyhow::Result<ExitCode> {
     ask(&arguments.ask.server, async |client| {
         let names_concurrency = arguments.concurrency.is_some() || arguments.no_concurrency;
         let names_rate = rate.is_some() || arguments.no_rate;
-        // The broker keeps what is not named, even if someone else changes it meanwhile.
+        // The broker keeps limits that are not named, even if someone else changes them meanwhile.
         let change = api::QueueChange {
             concurrency: names_concurrency.then_some(arguments.concurrency),
             rate: names_rate.then_some(rate),

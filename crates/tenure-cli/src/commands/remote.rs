@@ -1,7 +1,7 @@
-//! `status`, `history`, `nodes` and `daemons` by way of a broker: for those who may not read the store.
+//! `status`, `history`, `nodes` and `daemons` through a broker, for users who may not read the store.
 //!
-//! What is printed has the form that it has with `--store`, as far as the HTTP interface tells. It does not tell which nodes
-//! are silent: a node counts as alive until it is evicted. And it knows the past terms of the queue's election only.
+//! The output is the same as with `--store`, as far as the HTTP interface has the data. It does not show which nodes
+//! are silent: a node counts as alive until it is evicted. And it has the past terms of the queue's election only.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::args::AtServer;
 use crate::output::{self, printable, table};
 use crate::times::{self, rfc3339};
 
-/// An election as a broker tells of it.
+/// An election, as a broker reports it.
 struct ElectionStatus {
     name: ElectionName,
     now: api::Election,
-    /// Who holds the lease, dead or alive.
+    /// The holder of the lease, dead or alive.
     holder: Option<api::Leader>,
     history: Vec<api::PastTerm>,
 }
@@ -110,7 +110,7 @@ impl ElectionStatus {
         }
     }
 
-    /// What the leader is asked.
+    /// Describes a request to the leader.
     fn request(&self, request: &api::LeaderRequest) -> String {
         let leader = self.now.leader.as_ref();
         let leader = leader.and_then(|leader| leader.incarnation);
@@ -306,7 +306,7 @@ impl<'a> Row<'a> {
         }
         let leads = cluster.elections.iter().filter(is_led);
         let mut leads: Vec<&str> = leads.map(|it| it.name.as_str()).collect();
-        // The queue first.
+        // The queue's election first.
         leads.sort_unstable_by(|one, other| other.cmp(one));
         Self {
             node,

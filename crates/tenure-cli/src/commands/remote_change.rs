@@ -1,4 +1,4 @@
-//! `resign` and `transfer` by way of a broker, which passes the request on to the leader of the queue.
+//! `resign` and `transfer` through a broker, which passes the request on to the leader of the queue.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use crate::args::AtServer;
 use crate::output::{self, Hinted};
 use crate::{EXIT_NO, times};
 
-/// The election that a broker can be asked about.
+/// The one election that a broker can do this for.
 const QUEUE: &str = "tenure.queue";
 
-/// How often to look whether it has happened.
+/// How often to check whether it has happened.
 const POLL: Duration = Duration::from_millis(500);
 
-/// What is asked.
+/// The request.
 pub(super) struct Asked {
     pub(super) election: Option<String>,
-    /// Who is to lead; anybody else, if nobody is named.
+    /// The next leader; any other candidate if none is named.
     pub(super) to: Option<String>,
     pub(super) wait: Duration,
     pub(super) json: bool,
 }
 
 impl Asked {
-    /// Asks, and waits until it has happened.
+    /// Sends the request, and waits until it has happened.
     pub(super) async fn make(self, server: AtServer) -> anyhow::Result<ExitCode> {
         let client = at_server::client(&server).await?;
         super::interruptible(at_server::no_is_an_answer(self.ask(&client))).await
@@ -87,7 +87,7 @@ impl Asked {
         Ok(ExitCode::from(EXIT_NO))
     }
 
-    /// As with the store.
+    /// Prints the same as with the store.
     fn tell(&self, outcome: &str, election: &Election) -> anyhow::Result<ExitCode> {
         let leader = election.leader.as_ref().map(|leader| &leader.node);
         let term = election.term.unwrap_or_default();

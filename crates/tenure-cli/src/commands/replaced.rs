@@ -1,7 +1,7 @@
 //! The end of a process whose store was replaced.
 //!
-//! It can never lead or serve again: only a new process opens what is there now. A supervisor starts one when this one
-//! ends, and would wait for ever if it did not.
+//! Such a process can never lead or serve again: only a new process opens the store that is there now. A supervisor
+//! starts one when this process ends, so it must not keep running.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,21 +12,21 @@ use tokio::time::sleep;
 
 use crate::output::{self, Hinted};
 
-/// How often it is looked in a ttl, and how often in a row the store must be another: the first may be put back.
+/// How many checks there are per ttl, and how many in a row must find another store: the first store may be put back.
 const LOOKS: u32 = 4;
 
-/// However long the ttl is.
+/// The most time that the checks take, however long the ttl is.
 const PATIENCE_MAX: Duration = Duration::from_secs(30);
 
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
-/// Whether that is why the process was asked to stop.
+/// Whether a replaced store is the reason why the process was asked to stop.
 pub(crate) fn is_over() -> bool {
     IS_OVER.load(Ordering::Relaxed)
 }
 
-/// From now on this process is asked to stop, as by anybody else, when another store has been in the place of its own for a ttl, or half a
-/// minute.
+/// Watches the store from now on: when another one has been in its place for a ttl, or half a minute if that is
+/// shorter, asks this process to stop by a signal.
 pub(super) fn watch(node: &Node, ttl: Duration) {
     let store = node.store().clone();
     tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! What `resign` and `transfer` have in common: a request in the lease, and the wait for its effect.
+//! What `resign` and `transfer` share: a request in the lease, and waiting for its effect.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -16,26 +16,26 @@ use crate::args::OfElection;
 use crate::output::{self, Data};
 use crate::{EXIT_NO, times};
 
-/// How often to look at the lease on stores without hints.
+/// How often to read the lease on stores without hints.
 const POLL: Duration = Duration::from_millis(500);
 
 pub(super) struct Request {
     pub(super) of: OfElection,
-    /// Who asks.
+    /// The node that asks.
     pub(super) by: NodeId,
-    /// Who is to lead; anybody else, if nobody is named.
+    /// The next leader; any other candidate if none is named.
     pub(super) to: Option<To>,
-    /// How long to wait for it.
+    /// How long to wait until it has happened.
     pub(super) wait: Duration,
     pub(super) json: bool,
 }
 
-/// Who is to lead: a node or, where several candidates have its name, one of its sessions.
+/// The next leader: a node or, where several candidates have its name, one of its sessions.
 pub(super) struct To {
     node: NodeId,
-    /// How its incarnation begins.
+    /// The first digits of its incarnation.
     begins: Option<String>,
-    /// The candidate, when it is known which one is meant.
+    /// The candidate's incarnation, once it is known which one is meant.
     incarnation: Option<Incarnation>,
 }
 
@@ -63,8 +63,8 @@ impl To {
         })
     }
 
-    /// Finds out which candidate is meant; a clear no is told by the words. That nobody has the name is left to the request
-    /// itself: a leader that was not heard from in time is no candidate.
+    /// Determines which candidate is meant. Returns a message if that is clearly impossible. If no candidate has the
+    /// name, the request itself decides: a leader that was not heard from in time is not listed as a candidate.
     async fn resolve(
         &mut self,
         view: &NamespaceView,
@@ -117,7 +117,7 @@ impl fmt::Display for To {
     }
 }
 
-/// Candidates as they can be named, a few of them.
+/// Some candidates, written so that they can be used as arguments.
 fn in_full(candidates: &[&Candidate]) -> String {
     let named = candidates.iter().take(NAMED_MAX).map(|candidate| {
         let Holder {
@@ -133,7 +133,7 @@ fn in_full(candidates: &[&Candidate]) -> String {
     named.collect::<Vec<_>>().join("; ")
 }
 
-/// How many candidates a message names.
+/// The most candidates that a message names.
 const NAMED_MAX: usize = 4;
 
 /// The lease after the request.
@@ -147,7 +147,7 @@ struct Now<'a> {
 }
 
 impl Request {
-    /// Asks, and waits until it has happened. An answer of no has been told when this returns.
+    /// Sends the request, and waits until it has happened. A refusal has been printed when this returns.
     pub(super) async fn make(self) -> anyhow::Result<ExitCode> {
         let view = super::open(&self.of.place).await?.view;
         let election = super::which(&view, self.of.election.as_deref()).await?;
@@ -155,7 +155,7 @@ impl Request {
             request: self,
             election,
         };
-        // Before anything else: of two with one name the other may be meant than the one that leads.
+        // Resolved first: if two candidates have the name, the one that is meant may not be the one that leads.
         if let Some(to) = &mut asked.request.to
             && let Some(no) = to.resolve(&view, &asked.election).await?
         {
@@ -193,7 +193,7 @@ impl Asked {
                         if lease.holder().is_some() {
                             return self.tell("done", &lease);
                         }
-                        // Somebody is about to lead.
+                        // Another candidate is about to lead.
                         Ok(())
                     }
                     Some(lease) => {
@@ -247,7 +247,7 @@ impl Asked {
                 done?;
                 self.tell("done", &last)
             }
-            // It has resigned; nobody has come forward.
+            // It has resigned, and there is no other candidate.
             Err(_) if self.request.to.is_none() && last.holder().is_none() => {
                 self.tell("done", &last)
             }
@@ -255,7 +255,7 @@ impl Asked {
         }
     }
 
-    /// Whether the one that is to lead does, and is asked to go.
+    /// Whether the requested leader leads already, and was asked to resign.
     fn stays(&self, before: &Lease) -> bool {
         let is_leader = |to: &To| before.holder().is_some_and(|holder| to.is(holder));
         before.asked_to_go().is_some() && self.request.to.as_ref().is_some_and(is_leader)
@@ -277,10 +277,11 @@ impl Asked {
         }
     }
 
-    /// Whether the lease is as it was asked for: led by the one who was named, who is not asked to go; or in another term.
+    /// Whether the request is fulfilled: the named candidate leads and is not asked to resign or, if none was named,
+    /// there is a new term.
     ///
-    /// A process that was asked to go may have told its work to stop, and nobody sees that: it leads for certain when it leads
-    /// the next term. A caller leads on once it is no longer asked.
+    /// A process that was asked to resign may already have told its work to stop, which the lease does not show: only
+    /// in its next term does it certainly lead. A one-shot caller keeps leading once it is no longer asked.
     fn is_done(&self, lease: &Lease, before: Option<&Lease>) -> bool {
         let is_next = |before: &Lease| lease.term > before.term;
         match (&self.request.to, lease.holder()) {
@@ -301,7 +302,7 @@ impl Asked {
         }
     }
 
-    /// A clear no, unlike an error that leaves it open.
+    /// Prints a refusal, which is a clear no, unlike an error that leaves the outcome open.
     fn refuse(&self, error: &Error) -> anyhow::Result<ExitCode> {
         output::error(&anyhow::anyhow!("{error}"));
         if let Error::NoLeader { .. } = error {
@@ -379,28 +380,28 @@ impl Asked {
     }
 }
 
-/// Whether leadership has moved since this process was started, or is moving: several that ask the leader to resign at the same
-/// time mean the same one. Both are spans of time, each by one clock.
+/// Whether leadership has moved since this process was started, or is moving: if several processes ask the leader to
+/// resign at the same time, they all mean the same leader. Compares two durations, each measured by one clock.
 fn has_moved(lease: &Lease, age: Option<Duration>) -> bool {
     let running = running_for().unwrap_or_default();
     let recent = match (lease.holder(), lease.reserved_for()) {
         (Some(_), _) => running,
         (None, None) => running.max(HANDOVER),
-        // To be ended.
+        // Reserved for another: the request ends that reservation.
         (None, Some(_)) => return false,
     };
-    // A request rewrites the lease, and the first leader of all has replaced nobody.
+    // A lease with a request was last rewritten by that request, and the very first leader has not replaced anyone.
     let is_of_a_move = lease.request.is_none() && !lease.history.is_empty();
     is_of_a_move && age.is_some_and(|age| age < recent)
 }
 
-/// Who asks while nobody leads meant the one who has just resigned.
+/// A request made while there is no leader is meant for the leader that resigned less than this ago.
 const HANDOVER: Duration = Duration::from_secs(1);
 
-/// How long this process has existed, as Linux says: since before its program was loaded. Elsewhere it is not known.
+/// How long this process has existed, including the time before its program was loaded. Known only on Linux.
 fn running_for() -> Option<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name may hold anything, also blanks; what follows it does not.
+    // The program's name may contain anything, even spaces and parentheses, so look for its end from the right.
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks: u64 = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
     let per_second = rustix::param::clock_ticks_per_second();
@@ -411,7 +412,7 @@ fn running_for() -> Option<Duration> {
     Some(now.saturating_sub(started))
 }
 
-/// Whether a candidate is a caller, which nobody can tell that it is to lead.
+/// Whether a candidate is a one-shot caller, which cannot be notified that it should lead.
 async fn is_one_shot(
     view: &NamespaceView,
     election: &ElectionName,

@@ -1,9 +1,9 @@
 //! `tenure run`: a program that runs only while this node leads.
 //!
-//! The program gets SIGTERM in good time before trust ends and SIGKILL before it does, it and everything
-//! that descends from it; see [`guard`](super::guard) for how that holds even if this process is killed
-//! or stopped. Leadership is released only after nothing of the program is left, however long that takes: a
-//! program that changed its user may not be killed.
+//! The program and all its descendants get SIGTERM well before trust ends, and SIGKILL before it ends; see
+//! [`guard`](super::guard) for how this holds even if this process is killed or stopped. Leadership is released only
+//! when nothing of the program is left, however long that takes: a program that has changed its user may not be
+//! killed.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -34,23 +34,24 @@ mod left_over;
 use back_off::{BackOff, Next};
 use left_over::LeftOver;
 
-/// How long the guard may take to say that it has killed everything: when trust is over, and when nothing
-/// presses. After that it counts as stopped or stuck, and the program is killed without it.
+/// How long the guard may take to report that it has killed everything: when trust is over, and when there is no
+/// hurry. After that it counts as stopped or stuck, and the program is killed without it.
 pub(super) const KILL_PATIENCE: Duration = Duration::from_millis(100);
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a guard may take to start its program, where many start at once. One that has not by then is stopped: it has
-/// nothing to acknowledge yet, and would be waited for for ever.
+/// How long a guard may take to start its program, which can be slow when many start at once. After that it counts as
+/// stopped. Before the start it has nothing to acknowledge, so without this limit a stopped guard would be waited for
+/// for ever.
 pub(super) const START_PATIENCE: Duration = Duration::from_secs(5 * 60);
 
-/// How long a term goes on while its program will not end: as good as for ever. The guard sees to its end, and
-/// where it may not, nobody else may start the program.
+/// How long a term continues while its program does not end: practically for ever. The guard ends the program; if it
+/// is not permitted to, no other node may start the program.
 const STOP_WITHIN: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How a program counts that could not be started, as in a shell.
+/// The status of a program that could not be started, as in a shell.
 const CANNOT_START: Status = Status::Exited(126);
 
-/// The exit code of `--once` when it was asked to stop before the program ran: it could not be started.
+/// The exit code of `--once` if it was asked to stop before the program ran.
 const HAS_NOT_RUN: u8 = 2;
 
 pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
@@ -88,7 +89,7 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
         asked: None,
     };
     let code = runner.run(&node, &election).await;
-    // A second signal means: at once. The program is gone by now; what is left expires.
+    // A second signal means: stop at once. The program is gone by now; the session expires.
     tokio::select! {
         () = node.shutdown() => {}
         _ = runner.signals.next() => output::warning("stopped without releasing the session: other nodes wait until it expires"),
@@ -105,7 +106,7 @@ struct Begun {
     passed: Passed,
 }
 
-/// The times of the session: as they were set, or in their usual proportion to the ttl.
+/// The times of the session: as set, or in the usual proportion to the ttl.
 fn session(arguments: &Run) -> Config {
     let usual = Config::for_ttl(arguments.ttl);
     Config {
@@ -115,17 +116,17 @@ fn session(arguments: &Run) -> Config {
     }
 }
 
-/// What is wrong, all of it in one message.
+/// Combines all violations in one message.
 fn together(mut violations: Vec<anyhow::Error>) -> anyhow::Error {
     if violations.len() == 1 {
-        // With its hint.
+        // A single violation keeps its hint.
         return violations.remove(0);
     }
     let told: Vec<String> = violations.iter().map(|it| format!("{it:#}")).collect();
     anyhow::anyhow!(told.join("; "))
 }
 
-/// Begins, unless something is wrong with what was asked for, such as these; none if it is asked to stop before it runs.
+/// Starts the node, unless something is wrong, such as these violations. `None` if it is asked to stop before that.
 async fn begin(
     arguments: &Run,
     session: &Config,
@@ -177,18 +178,18 @@ struct Runner {
     once: bool,
     signals: Signals,
     passed: Passed,
-    /// What this process was asked for first.
+    /// The first request to stop.
     asked: Option<Stop>,
 }
 
 impl Runner {
-    /// One term after the other, until a signal or, with `--once`, the program ends it.
+    /// Leads one term after the other, until a signal or, with `--once`, the program's end.
     async fn run(&mut self, node: &Node, election: &Election) -> anyhow::Result<u8> {
         loop {
             let leadership = tokio::select! {
                 leadership = election.elected() => leadership?,
                 _ = self.signals.next() => return Ok(stopped_before_it_ran(self.once)),
-                // There is no program to pass it on to.
+                // There is no program to pass the signal on to.
                 _ = self.passed.next() => continue,
             };
             let (name, term) = (election.name(), leadership.term());
@@ -210,14 +211,14 @@ impl Runner {
         }
     }
 
-    /// Runs the program again and again for one term. Returns how it ended last, if it ran, when nothing of it is
-    /// left and it is not to be started again.
+    /// Runs the program again and again during one term. Returns when nothing of it is left and it should not be
+    /// started again, with its last end if it ran.
     async fn lead(
         &mut self,
         node: &Node,
         leadership: &Leadership,
     ) -> anyhow::Result<Option<Ended>> {
-        // For as long as this lives the lease is not released.
+        // While this lives, the lease is not released.
         let Ok(_working) = leadership.begin_work() else {
             return Ok(None);
         };
@@ -228,7 +229,7 @@ impl Runner {
             let is_over = leadership.stopping().is_cancelled() || self.asked.is_some();
             let ended = match supervised {
                 Ok(ended) => ended,
-                // Too many processes or files, say: that passes, and is no reason to end.
+                // For example, too many processes or files: that may pass, so it is not a reason to exit.
                 Err(error) => {
                     output::error(&error);
                     if is_over {
@@ -247,7 +248,7 @@ impl Runner {
                 return Ok(of_this_run);
             }
             let delay = match ended.why {
-                // Trust was all but over, and then it was not: this process was slow, not the program.
+                // Trust was nearly over and then extended after all: this process was slow, not the program.
                 Why::Late | Why::Told => Duration::ZERO,
                 Why::Itself | Why::Short | Why::Unguarded => {
                     match back_off.next(ended.status, started.elapsed()) {
@@ -267,7 +268,7 @@ impl Runner {
                 }
             };
             let when = if delay.is_zero() {
-                // Its end may be told in the next moment.
+                // The end of the term may be noticed in the next moment.
                 "unless the lease ends".to_owned()
             } else {
                 format!("in {}", crate::times::duration(delay))
@@ -286,21 +287,21 @@ impl Runner {
                         self.asked = Some(stop);
                         return Ok(of_this_run);
                     }
-                    // It was for a program that does not run.
+                    // There is no program to pass the signal on to.
                     _ = self.passed.next() => {}
                 }
             }
         }
     }
 
-    /// One run of the program, from its start to the certain end of all of it.
+    /// One run of the program, from its start until nothing of it is left.
     async fn supervise(&mut self, node: &Node, leadership: &Leadership) -> anyhow::Result<Ended> {
         let mut deadline = leadership.deadline();
         let mut program = Program::start(Start {
             name: leadership.election().as_str(),
             command: &self.command,
             environment: self.environment(node, leadership),
-            // It may have to reach the store.
+            // Nothing is hidden, since the program may have to reach the store.
             hides: |_, _| false,
             until: until(deadline, &self.session),
             kill_after: self.kill_after,
@@ -316,7 +317,7 @@ impl Runner {
             tokio::select! {
                 biased;
                 event = watch.next(&mut program) => match event {
-                    // A guard that failed has ended the program, which must not count as never run.
+                    // A guard that failed after the start has ended the program, which must not count as never run.
                     Err(error) if program.is_started() => {
                         output::error(&error);
                         let (status, why) = (Status::Killed(Signal::KILL.as_raw()), Why::Unguarded);
@@ -337,7 +338,7 @@ impl Runner {
                         complaint.say(stuck, kept(leadership));
                     }
                 },
-                // Only when there is something to tell: this node's own session says it for as long as it lives.
+                // Only if a program is left over: while this node's own session lives, that session reports it.
                 () = node.lost(), if left_over.is_waiting() => {
                     left_over.begin(node.store().clone(), self.options.clone());
                 }
@@ -358,7 +359,7 @@ impl Runner {
                     program.order(Order::Until(until));
                     watch.offer(program.is_started(), until, self.trust_of(leadership));
                 }
-                // After what may be news of trust: this process may have been slow.
+                // Checked after the branches that may extend trust: this process may have been slow to run them.
                 () = sleep_until(late_at), if !program.is_stuck() => watch.check(program.is_started()),
                 stop = self.signals.next() => match self.asked.replace(stop) {
                     None => {
@@ -377,7 +378,7 @@ impl Runner {
         }
     }
 
-    /// For how long the guard may let the program live, and a bit: it has killed it before that.
+    /// How long the guard may let the program live, and a little more: by then it has killed it.
     fn trust_of(&self, leadership: &Leadership) -> Duration {
         let remaining = leadership.check().unwrap_or_default();
         remaining.saturating_sub(self.session.grace / 8)
@@ -415,7 +416,7 @@ fn how_it_ended(ended: &Ended) -> String {
     }
 }
 
-/// What a process that may not be killed means for the lease.
+/// How a process that may not be killed affects the lease.
 fn kept(leadership: &Leadership) -> &'static str {
     match leadership.check() {
         Ok(_) => {
@@ -428,8 +429,8 @@ fn kept(leadership: &Leadership) -> &'static str {
     }
 }
 
-/// Ends this process although its program cannot be ended, since the user insists. Not in order: to give the lease
-/// back is to say that the program has ended.
+/// Ends this process although its program cannot be ended, because the user insists. Does not release the lease: that
+/// would mean that the program has ended.
 fn leave_behind(stop: Stop) -> ! {
     output::warning(
         "left a program running: other nodes wait until the session expires, then start theirs",
@@ -446,18 +447,19 @@ fn until(deadline: Moment, session: &Config) -> Until {
     }
 }
 
-/// When the guard must have ended the program. It is a second line: the guard has its own clock. A guard that has not
-/// acknowledged what it was told for as long as that lasts is stopped, and guards nothing: it is not waited for.
+/// When the guard must have ended the program. This is a second line of defence, since the guard has its own timer. A
+/// guard that has not acknowledged an order by the time that the trust in it ends counts as stopped: the program is
+/// killed without it.
 struct GuardWatch {
-    /// When it counts as stopped if it has not started the program.
+    /// When the guard counts as stopped if it has not started the program.
     start_by: Instant,
     trust_ends_at: Instant,
-    /// What it was told and has not acknowledged, in order: when to kill, and when trust ends by that.
+    /// Orders that the guard has not acknowledged, oldest first: when to kill, and when trust ends accordingly.
     offered: VecDeque<(Moment, Instant)>,
     end_at: Option<Instant>,
-    /// The program is being killed; nothing extends that.
+    /// The program is being killed; nothing extends its time.
     killing: bool,
-    /// It did not: this process does it.
+    /// The guard is late: this process kills the program.
     is_late: bool,
 }
 
@@ -473,7 +475,7 @@ impl GuardWatch {
         }
     }
 
-    /// What happens to the program, with its guard or without. A cancelled wait loses nothing.
+    /// Waits for the next event of the program, with its guard or without. A cancelled wait loses nothing.
     async fn next(&self, program: &mut Program) -> anyhow::Result<ProgramEvent> {
         if self.is_late {
             program.end_without_guard(Why::Late).await
@@ -482,8 +484,8 @@ impl GuardWatch {
         }
     }
 
-    /// The guard was told to let the program live for so long. Before the program runs, it need not say that it
-    /// heard: many that start at once take their time.
+    /// Notes that the guard was told to let the program live for this long. Before the program runs, no
+    /// acknowledgement is expected: when many start at once, it may take a while.
     fn offer(&mut self, is_started: bool, until: Until, trust: Duration) {
         self.trust_ends_at = Instant::now() + trust;
         if is_started {
@@ -491,7 +493,7 @@ impl GuardWatch {
         }
     }
 
-    /// It has heard this, and what came before it.
+    /// Notes that the guard has acknowledged this order and all before it.
     fn heard(&mut self, kill_at: Moment) {
         while self
             .offered
@@ -509,7 +511,8 @@ impl GuardWatch {
         self.end_at = Some(Instant::now() + patience);
     }
 
-    /// It may be late. The program may have started since that was last thought of: its start is no event.
+    /// Checks whether the guard is late. The program may have started since the last check, since its start is not an
+    /// event.
     fn check(&mut self, is_started: bool) {
         self.is_late |= Instant::now() >= self.late_at(is_started);
     }
@@ -530,8 +533,8 @@ impl GuardWatch {
     }
 }
 
-/// The program, as it would be found; an error if it could not be started anyway. To learn of it only after
-/// winning the election would be late.
+/// Finds the program's path; an error if it could not be started. Checked early: after winning the election would be
+/// too late.
 pub(super) fn find(program: &OsStr) -> Result<PathBuf, Hinted> {
     let can_run = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
     let shown = program.to_string_lossy();
@@ -575,11 +578,11 @@ mod tests {
     #[test]
     fn a_guard_that_starts_nothing_counts_as_stopped_in_the_end() {
         let mut watch = GuardWatch::new(TRUST);
-        // A lease that is renewed for as long as need be.
+        // Trust that lasts longer than the patience for starts.
         watch.offer(false, until_in(1), START_PATIENCE * 2);
         let limit = Instant::now() + START_PATIENCE;
         assert!(watch.late_at(false) <= limit);
-        // From its start on it has to acknowledge what it is told after that, and nothing else.
+        // Once started, it has to acknowledge the orders given after that, and no others.
         assert!(watch.late_at(true) > limit);
         watch.start_by = Instant::now();
         watch.check(true);

@@ -1,4 +1,4 @@
-//! `tenure schedule`: jobs that are submitted by the clock.
+//! `tenure schedule`: jobs that are submitted on a schedule.
 
 use std::process::ExitCode;
 

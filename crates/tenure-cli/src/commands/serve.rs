@@ -17,22 +17,23 @@ use crate::args::{Serve, Settings};
 use crate::output::{self, Hinted, Paint, Style};
 use crate::signals::Signals;
 
-/// Variables that hold a token, and what it is for. None is `TENURE_TOKEN`: programs of `tenure run` have
-/// their fencing token there, which is no secret, and `tenure serve` may be such a program.
+/// Variables that hold a token, and the token's scope. `TENURE_TOKEN` is not among them: for programs of `tenure run`
+/// it is the fencing token, which is not a secret, and `tenure serve` may be such a program.
 pub(super) const TOKEN_VARIABLES: [(&str, Scope); 3] = [
     ("TENURE_ADMIN_TOKEN", Scope::Admin),
     ("TENURE_WORKER_TOKEN", Scope::Worker),
     ("TENURE_READ_TOKEN", Scope::Read),
 ];
 
-/// The token that calls from the networks of osqueue's clients are made with.
+/// The variable of the token for calls from the networks of osqueue's clients.
 const OSQUEUE_TOKEN: &str = "TENURE_OSQUEUE_TOKEN";
 
-/// With fewer files than this a broker may not get ready: its store, its socket and its connections take some each.
+/// With fewer files than this a broker may never become ready: its store, its socket and its connections each need
+/// some.
 const FILES_MIN: u64 = 64;
 
 pub(crate) async fn run(arguments: Serve) -> anyhow::Result<ExitCode> {
-    // Before anything is opened: a signal that comes while it starts is not lost.
+    // Set up first, so that a signal during the start is not lost.
     let mut signals = Signals::new()?;
     let settings = settings(arguments)?;
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
@@ -64,7 +65,7 @@ pub(crate) async fn run(arguments: Serve) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Says who serves the queue, and each time that this changes.
+/// Prints which broker serves the queue, now and whenever it changes.
 async fn tell(queue: &Queue, me: &NodeId) {
     let mut state = queue.watch();
     let mut told = String::new();
@@ -77,7 +78,7 @@ async fn tell(queue: &Queue, me: &NodeId) {
                 format!("standby: {} leads, in term {}", leader.node, leader.term)
             }
             Serving::Failed(error) => format!("cannot serve the queue: {error}"),
-            // None of it lasts, to lead and not to serve yet either.
+            // These states pass soon, so they are not printed. So does leading without serving yet.
             Serving::Standby { .. } | Serving::Recovering(_) | Serving::Stopped => String::new(),
         };
         if !now.is_empty() && now != told {
@@ -98,7 +99,7 @@ fn hinted(error: tenure_server::Error) -> anyhow::Error {
     }
 }
 
-/// Flags and variables, then the file.
+/// The settings: flags and variables first, then the file.
 fn settings(arguments: Serve) -> anyhow::Result<Settings> {
     let file = match &arguments.config {
         Some(path) => read_settings(path)?,
@@ -107,7 +108,7 @@ fn settings(arguments: Serve) -> anyhow::Result<Settings> {
     Ok(arguments.settings.or(file))
 }
 
-/// What is set, then the defaults.
+/// The configuration: what is set, then the defaults.
 fn config(settings: Settings) -> anyhow::Result<Config> {
     let store = match settings.store {
         Some(store) => super::named(Some(store))?,
@@ -202,15 +203,15 @@ fn read_settings(path: &Path) -> anyhow::Result<Settings> {
     })
 }
 
-/// The largest file of settings. The parser keeps an error for each byte that it cannot read, so a log that is
-/// named by mistake would take hundreds of times its size in memory.
+/// The largest file of settings. The parser keeps an error for each byte that it cannot parse, so a log file named by
+/// mistake would take hundreds of times its size in memory.
 const SETTINGS_BYTES_MAX: u64 = 64 * 1024;
 
-/// The most lines of a file that are called wrong.
+/// The most problems of a file that are reported.
 const PROBLEMS_MAX: usize = 20;
 
-/// The settings, or each line that is wrong and why. The parser shows that line, which may hold a password: its
-/// message alone does not.
+/// Parses the settings; the error lists each wrong line with the reason. Only the parser's message is used: its full
+/// output shows the line, which may hold a password.
 pub(crate) fn parse_settings(text: &str) -> Result<Settings, Vec<(usize, String)>> {
     let line = |at: usize| {
         let before = &text.as_bytes()[..at.min(text.len())];
@@ -225,7 +226,7 @@ pub(crate) fn parse_settings(text: &str) -> Result<Settings, Vec<(usize, String)
     let mut settings = Settings::default();
     if problems.is_empty() {
         let whole = table.span();
-        // Each key on its own, or the first that is wrong would hide the others.
+        // Each key is parsed separately, or the first wrong one would hide the others.
         for (key, value) in table.into_inner() {
             let at = key.span().start;
             let one = Spanned::new(whole.clone(), DeTable::from_iter([(key, value)]));

@@ -1,4 +1,4 @@
-//! `tenure status`: who leads, who would like to, and what was before. Reads only.
+//! `tenure status`: the leader, the candidates and the last terms. Reads only.
 
 use std::process::ExitCode;
 
@@ -56,7 +56,7 @@ async fn status(arguments: Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Whether somebody leads who has been heard of in time.
+/// Whether there is a leader that was heard from within its ttl.
 fn live_leader(status: &Status) -> bool {
     let holder = status.leader().map(|holder| holder.incarnation);
     let mut candidates = status.candidates.iter();
@@ -92,7 +92,7 @@ fn text(name: &ElectionName, status: &Status) -> String {
     row("leader", leader(status));
     if let Some(lease) = &status.lease {
         if let LeaseState::Held { since, .. } = lease.state {
-            // The time is by the leader's clock, which may be wrong; for how long is not.
+            // The time comes from the leader's clock, which may be wrong; the duration does not.
             let since = times::rfc3339(since);
             row(
                 "since",
@@ -131,7 +131,7 @@ fn text(name: &ElectionName, status: &Status) -> String {
     table(&rows)
 }
 
-/// A candidate by its name or, where another one has the same, with its incarnation, as `tenure transfer` takes it.
+/// A candidate's name, with its incarnation if another one has the same name, as `tenure transfer` takes it.
 fn named(status: &Status, holder: &Holder) -> String {
     let Holder {
         node, incarnation, ..
@@ -217,8 +217,8 @@ fn request(status: &Status, lease: &Lease) -> Option<String> {
         ),
         None => "the next candidate takes it".to_owned(),
     };
-    // What a store says of the time since a request was written may count from before its holder could see it, so each
-    // counts for itself.
+    // The store's time since the request may start before the holder could see it, so the text counts from the
+    // holder's own calls.
     let ttl = times::duration(holder.ttl);
     Some(format!(
         "{asked}; {lapses}: {next}; one that only calls has to call twice, {ttl} apart or more, since this was asked"
@@ -294,7 +294,7 @@ fn json(
 struct Document<'a> {
     namespace: &'a str,
     elections: Vec<ElectionDocument<'a>>,
-    /// Of nodes that are candidates in no election.
+    /// Nodes that are candidates in no election.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     troubles: Vec<TroubleDocument<'a>>,
 }
@@ -319,7 +319,7 @@ struct ElectionDocument<'a> {
     lineage: Option<String>,
     reserved_for: Option<&'a str>,
     reserved_for_incarnation: Option<String>,
-    /// For how long at most from now on, if the store can tell.
+    /// For how long from now on at most, if the store can tell.
     reserved_for_ms: Option<u128>,
     request: Option<RequestDocument<'a>>,
     candidates: Vec<CandidateDocument<'a>>,
@@ -331,11 +331,11 @@ struct LeaderDocument<'a> {
     node: &'a str,
     incarnation: String,
     since: String,
-    /// For how long it leads, by the store's clock and not by the leader's.
+    /// For how long it has led, by the store's clock and not by the leader's.
     for_ms: Option<u128>,
     /// How long ago it was heard from, if the store can tell.
     seen_ago_ms: Option<u128>,
-    /// Whether it was heard of within its ttl.
+    /// Whether it was heard from within its ttl.
     live: bool,
 }
 
@@ -345,7 +345,7 @@ struct RequestDocument<'a> {
     by: &'a str,
     to: Option<&'a str>,
     to_incarnation: Option<String>,
-    /// Whether the lease ends by itself, since its holder only calls now and then.
+    /// Whether the lease expires without a further call, since its holder is a one-shot caller.
     lapses: bool,
     /// How long that takes from now on at most, if the store can tell.
     lapses_in_ms: Option<u128>,
@@ -359,7 +359,7 @@ struct CandidateDocument<'a> {
     ttl_ms: u128,
     /// How long ago it was heard from, if the store can tell.
     seen_ago_ms: Option<u128>,
-    /// What keeps it from doing what it is asked.
+    /// What keeps it from doing what it was asked to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<&'a str>,
 }
@@ -370,7 +370,7 @@ struct PastDocument<'a> {
     node: &'a str,
     since: String,
     until: String,
-    /// By one clock; none if nobody has measured it.
+    /// Measured by one clock; `None` if not measured.
     lasted_ms: Option<u64>,
     reason: &'a str,
 }

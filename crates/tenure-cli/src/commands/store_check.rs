@@ -1,7 +1,7 @@
-//! `tenure store check`: the conformance suite on a store of the user's own.
+//! `tenure store check`: runs the conformance suite on a user's store.
 //!
-//! Whatever happens, the run removes what it made: at the end, after a failure, and when it is
-//! interrupted. Only a second signal makes it leave objects behind, and then it says where.
+//! The run always removes what it made: at the end, after a failure, and when it is interrupted. Only a second signal
+//! makes it leave objects behind, and then it prints where.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -51,8 +51,7 @@ pub(crate) async fn run(arguments: Check) -> anyhow::Result<ExitCode> {
 async fn check(suite: &Suite, store: &Finishing, view: &mut View) -> Report {
     let mut report = suite.run(|check| view.checked(check)).await;
     if !report.passed() {
-        // A check that gave up half way may have left writes under way, which land after the suite has
-        // cleaned up.
+        // A check that was aborted may have left writes under way, which could land after the clean-up.
         store.finish().await;
         report.left_behind = left_behind(suite).await;
     }
@@ -99,7 +98,7 @@ async fn left_behind(suite: &Suite) -> Option<String> {
     ))
 }
 
-/// What to make of the report.
+/// Prints hints about the report.
 fn hints(report: &Report, quick: bool) {
     if let Some(left_behind) = &report.left_behind {
         output::warning(left_behind);
@@ -121,8 +120,8 @@ fn hints(report: &Report, quick: bool) {
     }
 }
 
-/// What the user sees of a run: on stdout the report, as it grows or as one document at the end; on a
-/// terminal also a line on stderr that says what is being checked.
+/// The output of a run: the report on stdout, line by line or as one document at the end; and on a terminal, a line
+/// on stderr that shows what is being checked.
 struct View {
     data: Data,
     json: bool,
@@ -180,7 +179,7 @@ impl View {
         });
     }
 
-    /// Short enough to fit on one line of any terminal, so this erases all of it.
+    /// The line is short enough for any terminal, so this erases all of it.
     fn clear_progress(&self) {
         if self.progress {
             output::raw_to_stderr("\r\x1b[2K");

@@ -1,4 +1,4 @@
-//! Documents of the HTTP interface, for `--json`.
+//! Documents of the HTTP interface, with readable times, for `--json`.
 //!
 //! Over HTTP a time is a number of milliseconds since 1970, in fields such as `created_at`. Every other document of this
 //! command has RFC 3339. So these have both: the fields as a broker sends them, and `times` with each of them as text.
@@ -11,13 +11,13 @@ use tenure_client::api;
 
 use crate::times::rfc3339;
 
-/// What has times.
+/// A document with times.
 pub(crate) trait Timed: Serialize {
-    /// Each by its name, in milliseconds since 1970.
+    /// The times by name, in milliseconds since 1970.
     fn times(&self) -> Vec<(&'static str, Option<u64>)>;
 }
 
-/// A document, and its times as text.
+/// A document with its times as text.
 #[derive(Debug, Serialize)]
 pub(crate) struct WithTimes<'a, T> {
     #[serde(flatten)]

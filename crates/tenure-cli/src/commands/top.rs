@@ -1,7 +1,7 @@
-//! `tenure top`: the cluster at a glance in a terminal: who leads, the nodes, the queues, what flows.
+//! `tenure top`: the cluster at a glance in a terminal: leader, nodes, queues and rates.
 //!
-//! It asks a server once a second, with the same calls that everybody can make. The terminal is given back however
-//! it ends: by a key, a signal or a panic.
+//! It asks a broker once a second, with ordinary calls of the HTTP interface. The terminal is restored however it
+//! ends: by a key, a signal or a panic.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use inside::Inside;
 use screen::{Screen, Wish};
 use seen::Seen;
 
-/// How often the keyboard is looked at, which is how late the end is noticed.
+/// How often the keyboard thread wakes up, which limits how late it notices the end.
 const KEYS: Duration = Duration::from_millis(200);
 
 /// Keys that wait while the screen is drawn.
@@ -44,7 +44,7 @@ pub(crate) async fn run(arguments: Top) -> anyhow::Result<ExitCode> {
         })
         .await;
     }
-    // Before the terminal is changed: what is wrong with the arguments is said on a plain one.
+    // Done before the terminal is changed, so that errors in the arguments are printed normally.
     let client = at_server::client(&arguments.server).await?;
     let mut signals = Signals::new()?;
     let terminal = ratatui::try_init().context("cannot use this terminal; try --once")?;
@@ -59,7 +59,7 @@ pub(crate) async fn run(arguments: Top) -> anyhow::Result<ExitCode> {
     shown.map(|()| ExitCode::SUCCESS)
 }
 
-/// Until a key ends it.
+/// Shows the screen until a key ends it.
 async fn show(
     client: Client,
     interval: Duration,
@@ -78,7 +78,7 @@ async fn show(
             event = keys.recv() => match event.map(|event| screen.take(&event)) {
                 None | Some(Wish::Quit) => break Ok(()),
                 Some(Wish::Nothing) => {}
-                // Asked for at once, not with the next look.
+                // Fetched at once, not with the next refresh.
                 Some(Wish::Look) => {
                     look.send_replace(screen.inside().clone());
                 }
@@ -96,7 +96,7 @@ async fn show(
     shown
 }
 
-/// Asks again and again.
+/// Fetches again and again.
 async fn ask(
     client: Client,
     interval: Duration,
@@ -122,7 +122,7 @@ async fn ask(
     }
 }
 
-/// What is typed, by a thread of its own: reading a terminal blocks.
+/// Reads keys in a separate thread, since reading a terminal blocks.
 fn keys() -> std::io::Result<mpsc::Receiver<Event>> {
     let (sender, receiver) = mpsc::channel(KEYS_MAX);
     let thread = std::thread::Builder::new().name("keys".to_owned());
@@ -133,7 +133,7 @@ fn keys() -> std::io::Result<mpsc::Receiver<Event>> {
                 Ok(true) => event::read(),
                 Err(error) => Err(error),
             };
-            // A terminal that is gone, or nobody who listens any more.
+            // The terminal is gone, or the receiver.
             let Ok(event) = event else { return };
             if sender.blocking_send(event).is_err() {
                 return;

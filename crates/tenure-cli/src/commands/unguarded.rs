@@ -1,7 +1,8 @@
-//! `tenure run` and `tenure worker` where there is no guard for programs: they refuse, since nothing would end a program in time.
+//! `tenure run` and `tenure worker` on systems without a guard for programs: they refuse to run, since nothing would
+//! end a program in time.
 //!
-//! The guard is built on what only Linux has: a process that inherits orphans, the signal at a parent's death, descriptors of
-//! processes. Everything else of the command works without it.
+//! The guard needs features that only Linux has: child subreapers, parent-death signals and process descriptors. All
+//! other verbs work without it.
 
 use std::process::ExitCode;
 

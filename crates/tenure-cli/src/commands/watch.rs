@@ -1,8 +1,7 @@
-//! `tenure watch`: every transition of an election, as somebody sees it who only reads. It writes nothing
-//! and is no candidate.
+//! `tenure watch`: prints every transition of an election. It only reads, and is not a candidate.
 //!
-//! A transition that came and went between two looks is told from the lease's history. A leader that died
-//! leaves its lease as it is: its end is seen when a successor is elected.
+//! A transition that came and went between two looks is taken from the lease's history. A leader that died leaves its
+//! lease unchanged: its end is seen when a successor is elected.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,14 +24,14 @@ pub(crate) async fn run(arguments: Watch) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     tokio::select! {
         result = watch(arguments) => result,
-        // The one way to end a watch that never ends by itself.
+        // The only way to end a watch.
         _ = signals.next() => Ok(ExitCode::SUCCESS),
     }
 }
 
 async fn watch(arguments: Watch) -> anyhow::Result<ExitCode> {
     if let Some(server) = arguments.broker.named() {
-        // One election is looked at again and again; events tell of the brokers' own, and of much else.
+        // A named election is polled: events cover only the brokers' own, and much else.
         if let Some(election) = arguments.election.election {
             return served::watch(server, election, arguments.poll, arguments.json).await;
         }
@@ -65,7 +64,7 @@ async fn watch(arguments: Watch) -> anyhow::Result<ExitCode> {
             });
         }
         if data.is_over() {
-            // Nobody reads any more.
+            // The reader is gone.
             data.finish().context("cannot write the output")?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -148,12 +147,12 @@ impl Transition {
     }
 }
 
-/// Turns one lease after the other into what happened in between.
+/// Compares each lease with the one before, and derives what happened in between.
 #[derive(Debug, Default)]
 struct Observer {
     looked: bool,
     last: Option<Lease>,
-    /// The highest term so far, also of a lease that is gone.
+    /// The highest term so far, even of a lease that is gone.
     highest: Option<(Lineage, Term)>,
 }
 
@@ -200,8 +199,8 @@ impl Observer {
         transitions
     }
 
-    /// Whether the lease was deleted between two looks. A successor notes the term before its own in the history, unless
-    /// there was no lease to take it from.
+    /// Whether the lease was deleted between two looks. A successor notes the previous term in the history, unless
+    /// there was no lease to read it from.
     fn was_made_again(&self, lease: &Lease) -> bool {
         let Some(last) = &self.last else {
             return false;
@@ -209,18 +208,18 @@ impl Observer {
         let (Some(before), now) = (last.holder(), lease.holder()) else {
             return false;
         };
-        // A term belongs to one session: the first may have lost its lease before anybody else knew of its term.
+        // A term belongs to one session. With the same term and another session, the first lease was lost before
+        // another process had seen its term.
         if last.term == lease.term {
             return now.is_some_and(|now| now.incarnation != before.incarnation);
         }
         let is_noted = lease.history.iter().any(|past| past.term == last.term);
-        // Old terms leave a history that is full.
+        // A full history drops its oldest terms.
         let is_whole = lease.history.len() < HISTORY_MAX;
         last.term < lease.term && !is_noted && is_whole
     }
 
-    /// Terms that have ended since the last look, also those that began since. At the first look there is
-    /// no since.
+    /// Terms that have ended since the last look, including those that also began since. The first look reports none.
     fn tell_of_past(&self, lease: &Lease, transitions: &mut Vec<Transition>) {
         let Some(last) = &self.last else {
             return;

@@ -17,8 +17,8 @@ mod program;
 
 use program::JobProgram;
 
-/// How long a claim is kept while its program will not end: as good as for ever. The program's guard sees to its end,
-/// and where it may not, nobody else may do the job.
+/// How long a claim is kept while its program does not end: practically for ever. The program's guard ends it; if it
+/// is not permitted to, no one else may do the job.
 const GRACE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(crate) async fn run(arguments: Worker) -> anyhow::Result<ExitCode> {
@@ -52,8 +52,8 @@ pub(crate) async fn run(arguments: Worker) -> anyhow::Result<ExitCode> {
                         output::note("handing jobs back");
                         worker.hand_back();
                     }
-                    // The programs die with this process, but for those that may not be killed, and the jobs
-                    // come back when their leases end.
+                    // The programs die with this process, except those that may not be killed, and the jobs become
+                    // ready again when their leases end.
                     _ => {
                         output::warning("stopped at once: jobs that were not handed back wait until their leases end");
                         return Ok(signal.exit_code());
@@ -97,10 +97,9 @@ fn worker(arguments: &Worker, client: Client) -> anyhow::Result<tenure_client::W
     Ok(builder.build()?)
 }
 
-/// How many programs run at once: those that fit into the limit of files, at most. Jobs beyond would only be claimed to be
-/// handed back.
+/// How many programs run at once, limited by the files they need. Further jobs would be claimed only to be released.
 fn slots(wanted: u32) -> anyhow::Result<usize> {
-    // Every job would be claimed only to be handed back.
+    // Otherwise every job would be claimed only to be released.
     files::check_room().context("there is no room for even one program")?;
     let mut slots = u64::from(wanted);
     if let Some((fitting, most)) = files::programs_max().filter(|(fitting, _)| *fitting < slots) {

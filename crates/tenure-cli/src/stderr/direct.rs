@@ -1,7 +1,7 @@
-//! Writing at once, by the caller, who waits for the reader for a moment only.
+//! Writes directly, waiting only a moment for the reader.
 //!
-//! Whether a write waits is a property of the open file, which this process shares with every other holder: to change
-//! it would change it for all of them. So a pipe or a terminal is opened once more, and a socket is told with each call.
+//! Whether a write waits is a property of the open file, which this process shares with all other holders: changing
+//! it would affect all of them. So a pipe or a terminal is opened once more, and for a socket each call says it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use rustix::time::Timespec;
 
-/// So much fits into a pipe that can be written to, if nobody else writes to it at the same moment.
+/// This much fits into a pipe that is reported as writable, if no one else writes to it at the same moment.
 const PIECE_BYTES: usize = 4096;
 
 /// Writes text to a file, as much of it as the reader takes within this time.
@@ -24,23 +24,24 @@ pub(super) fn write(file: BorrowedFd<'_>, mut text: &[u8], within: Duration) {
             Ok(count) => text = &text[count..],
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) if out.wait(until) => {}
-            // There is nobody left to tell.
+            // There is nowhere to report this.
             Err(_) => return,
         }
     }
 }
 
 enum Out<'a> {
-    /// A file on a disk, which takes what it is given.
+    /// A file on a disk, whose writes do not wait for a reader.
     File(BorrowedFd<'a>),
-    /// A pipe or a terminal that was opened once more, and does not wait.
+    /// A pipe or a terminal that was opened once more, so that writes do not wait.
     Own(OwnedFd),
     Socket(BorrowedFd<'a>),
-    /// A pipe or a terminal that may not be opened: the user has changed since.
+    /// A pipe or a terminal that may not be opened again: the user has changed since.
     Shared(BorrowedFd<'a>),
 }
 
-/// A reader that has gone is an error, not a signal. Elsewhere the signal is ignored, as in every Rust program.
+/// If the reader is gone, the write should return an error, not raise a signal. Elsewhere the signal is ignored, as
+/// in every Rust program.
 #[cfg(target_os = "linux")]
 const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 #[cfg(not(target_os = "linux"))]
@@ -58,7 +59,7 @@ impl<'a> Out<'a> {
         openat(CWD, path, flags, Mode::empty()).map_or(Self::Shared(file), Self::Own)
     }
 
-    /// How much was written; [`Errno::AGAIN`] if nothing can be at the moment.
+    /// Writes, and returns how much was written; [`Errno::AGAIN`] if nothing can be written at the moment.
     fn write(&self, text: &[u8]) -> Result<usize, Errno> {
         match self {
             Self::File(file) => rustix::io::write(file, text),
@@ -69,7 +70,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Waits until something can be written; false if nothing can until then.
+    /// Waits until something can be written; false if that does not happen in time.
     fn wait(&self, until: Instant) -> bool {
         let file = match self {
             Self::File(file) | Self::Socket(file) | Self::Shared(file) => *file,
@@ -100,13 +101,13 @@ mod tests {
     /// More than a pipe or a socket holds.
     const MUCH: usize = 4 * 1024 * 1024;
 
-    /// What a reader that comes too late finds of more text than fits.
+    /// Writes more text than fits, and returns how much a reader that comes too late still finds.
     fn stalled(writer: impl AsFd, mut reader: impl Read) -> usize {
         let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
         let started = Instant::now();
         write(writer.as_fd(), &vec![b'x'; MUCH], SOON);
         assert!(started.elapsed() >= SOON && started.elapsed() < SOON * 100);
-        // Others that have the file still wait for its reader.
+        // Other holders of the file still wait for its reader.
         assert_eq!(rustix::fs::fcntl_getfl(&writer).unwrap(), flags);
         drop(writer);
         reader.read_to_end(&mut Vec::new()).unwrap()

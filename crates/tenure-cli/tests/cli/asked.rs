@@ -1,4 +1,5 @@
-//! Verbs that change something, with `--server`: a broker does it, and the caller needs no access to the store.
+//! Verbs that change something, with `--server`: a broker makes the change, and the caller needs no access to the
+//! store.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;

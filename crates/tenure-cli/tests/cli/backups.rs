@@ -1,4 +1,4 @@
-//! Backup and restore of each engine, step by step as docs/operations.md has them.
+//! Backup and restore of each engine, step by step as in docs/operations.md.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,13 +9,13 @@ use crate::run::until;
 use crate::serve::Serving;
 use crate::support::{run, server, tenure};
 
-/// A store, and what the page says to do with it.
+/// A store, and the page's steps for it.
 struct Place {
     url: String,
     /// Whether the page wants the brokers stopped for the copy.
     stops: bool,
     backup: Box<dyn Fn()>,
-    /// Puts the copy in the place of all that was there.
+    /// Replaces everything that is there by the copy.
     restore: Box<dyn Fn()>,
 }
 
@@ -24,14 +24,14 @@ fn done(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {output:?}");
 }
 
-/// Something that no other test uses.
+/// A name that no other test uses.
 fn fresh() -> String {
     let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     format!("backup_{}", at.unwrap().as_nanos())
 }
 
 fn start(folder: &Path, store: &str, name: &str) -> Serving {
-    // Short: a node that comes back finds sessions in the copy, and waits for them.
+    // Short, since a node that starts on the copy finds sessions in it and waits for them.
     let arguments = ["--store", store, "--node", name, "--ttl", "3s"];
     let broker = Serving::start(folder, &arguments);
     until("it is ready", || broker.ask("GET", "/readyz", "").0 == 200);
@@ -96,7 +96,8 @@ fn is_restored(folder: &Path, place: &Place) {
     complete(&broker, "ends-later");
     let other = start(folder, &place.url, "two");
 
-    // Stop all brokers, put the copy in place of all that was there, start one, check that all is well, then start the others.
+    // Stop all brokers, replace everything by the copy, start one broker, check that all is well, then start the
+    // others.
     for broker in [other, broker] {
         assert_eq!(broker.end(Signal::TERM).0, Some(0));
     }
@@ -120,7 +121,7 @@ fn is_restored(folder: &Path, place: &Place) {
     assert_eq!(other.end(Signal::TERM).0, Some(0));
 }
 
-/// A folder of its own, which is removed with the first of the two.
+/// A new folder, which is removed when the first of the two is dropped.
 fn folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
@@ -129,7 +130,7 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn a_copy_of_the_folder_is_restored() {
-    // With stopped brokers; and while one runs, `reached` first.
+    // With stopped brokers; and while one runs, with `reached` copied first.
     for stops in [true, false] {
         let (_folder, path) = folder();
         let (store, copy) = (path.join("store"), path.join("copy"));
@@ -143,7 +144,7 @@ fn a_copy_of_the_folder_is_restored() {
                 if was_there {
                     std::fs::copy(store.join(reached), copy.join(reached)).unwrap();
                 }
-                // Files go while it copies: that of a temporary file is no loss.
+                // Files disappear during the copy; only temporary ones, which are not needed.
                 let mut command = Command::new("cp");
                 command.args(["-a", "--update=none", "-T"]);
                 if !is_supported("--update=none") {
@@ -325,7 +326,7 @@ fn a_copy_of_a_prefix_is_restored() {
             url: format!("s3://{bucket}/{name}?{options}"),
             stops: true,
             backup: Box::new(move || copies(&from, &to)),
-            // What is not in the copy is deleted.
+            // Objects that are not in the copy are deleted.
             restore: Box::new(move || sync(&copy, &prefix)),
         },
     );

@@ -1,4 +1,4 @@
-//! Every verb that stands in an election beside every other, on one store and with defaults only: none hinders another,
+//! Every pair of verbs that are candidates, on one store and with defaults only: they do not get in each other's way,
 //! in whichever order they are started.
 
 use std::path::Path;
@@ -23,7 +23,7 @@ enum Verb {
     Elect,
 }
 
-/// A folder, and in it the store that is used if none is named.
+/// A folder that holds the default store.
 struct Folder(TempDir);
 
 impl Folder {
@@ -87,7 +87,7 @@ impl<'a> Started<'a> {
         }
     }
 
-    /// Waits until it does what it is for.
+    /// Waits until it does its work.
     fn works(&self) {
         let grows = |log: &str| {
             let path = self.place.path().join(log);
@@ -122,7 +122,7 @@ impl<'a> Started<'a> {
     }
 }
 
-/// One beside the other: both work, and go on when either of them is started anew.
+/// Runs two verbs on one store: both work, and keep working when either of them is restarted.
 fn check(one: Verb, other: Verb) {
     let place = Folder::new();
     let mut first = Started::new(&place, one);
@@ -176,7 +176,7 @@ fn two_brokers_take_turns_beside_everything_else() {
     let first = Started::new(&place, Verb::Serve);
     first.works();
     let second = Started::new(&place, Verb::Serve);
-    // It forwards to the first, and answers itself when that has gone.
+    // It forwards to the first, and answers itself when the first has ended.
     second.works();
     first.stop();
     second.works();
@@ -185,7 +185,7 @@ fn two_brokers_take_turns_beside_everything_else() {
     }
 }
 
-/// They stand in one election, that of the user, so only one of them leads at a time.
+/// Both are candidates in the user's election, so only one of them leads at a time.
 #[test]
 fn a_program_and_a_one_shot_leader_exclude_each_other() {
     let place = Folder::new();
@@ -244,12 +244,12 @@ fn only_brokers_can_be_handed_the_queue() {
     broker.works();
 }
 
-/// What the name of a node is if it is not given.
+/// The default name of a node.
 fn tenure_host() -> String {
     tenure::host_name().to_string()
 }
 
-/// The verbs that ask about an election, or for something in it, mean the queue's if there is nothing else.
+/// The verbs that read or change an election use the queue's if there is no other.
 #[test]
 fn the_election_that_is_meant_is_the_only_one_or_has_to_be_named() {
     let place = Folder::new();
@@ -285,7 +285,8 @@ fn the_election_that_is_meant_is_the_only_one_or_has_to_be_named() {
     }
 }
 
-/// One name is one election, however it is asked for: the command line, HTTP, and the library. The Python client's tests have its part.
+/// One name is one election, through the command line, HTTP and the library. The Python client has its own test of
+/// this.
 #[test]
 fn one_name_is_one_election_for_everybody() {
     let place = Folder::new();
@@ -341,7 +342,7 @@ fn one_name_is_one_election_for_everybody() {
     );
     assert!(!by_library());
 
-    // It goes, one over HTTP leads, and nobody else does.
+    // It ends, a candidate over HTTP leads, and nobody else does.
     program.signal(Signal::TERM);
     assert_eq!(program.ended(), 0);
     let answer = by_http("web");
@@ -351,7 +352,7 @@ fn one_name_is_one_election_for_everybody() {
     );
     assert!(by_elect()["is_leader"] == false && !by_library());
 
-    // Withdrawn, and by the library then.
+    // That one withdraws, and a candidate of the library leads.
     let body = json!({"secret": secret}).to_string();
     let (status, answer) = server.ask("DELETE", "/v1/elections/reports/candidates/web", &body);
     assert_eq!(status, 204, "{answer}");

@@ -1,4 +1,4 @@
-//! Options of `tenure serve` that need more than one broker, or a request that takes its time; and brokers on a bucket of Azure.
+//! Options of `tenure serve` that need more than one broker, or a slow request; and brokers on an Azure bucket.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ fn start(folder: &Path, name: &str, more: &[&str]) -> Serving {
     broker
 }
 
-/// A submit of which the last byte is missing.
+/// A submit whose last byte is missing.
 fn begun(broker: &Serving) -> TcpStream {
     let mut stream = TcpStream::connect(&broker.address).unwrap();
     let job = r#"{"id":"slow","type":"t"}"#;
@@ -45,7 +45,7 @@ fn begun(broker: &Serving) -> TcpStream {
     stream
 }
 
-/// Asks it to stop, and waits until it takes no more connections.
+/// Asks it to stop, and waits until it accepts no more connections.
 fn stopping(broker: &Serving) {
     let pid = Pid::from_raw(i32::try_from(broker.id()).unwrap()).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
@@ -60,7 +60,7 @@ fn requests_have_the_stop_timeout_to_end() {
     let patient = start(folder.path(), "a", &["--stop-timeout", "5m"]);
     let mut slow = begun(&patient);
     stopping(&patient);
-    // Longer than the time that they have without the option, ten seconds.
+    // Longer than the default, ten seconds.
     std::thread::sleep(Duration::from_secs(11));
     slow.write_all(b"}").unwrap();
     let mut answer = String::new();
@@ -76,7 +76,7 @@ fn requests_have_the_stop_timeout_to_end() {
     let _slow = begun(&impatient);
     let asked = Instant::now();
     stopping(&impatient);
-    // Nobody ends the request.
+    // The request is never completed.
     let (code, said) = impatient.ended();
     assert_eq!(code, Some(0), "{said}");
     assert!(asked.elapsed() < Duration::from_secs(10));
@@ -86,10 +86,10 @@ fn requests_have_the_stop_timeout_to_end() {
     );
 }
 
-/// Each point of priority is 10 ms that others wait.
+/// Each point of priority makes the others wait 10 ms longer.
 #[test]
 fn the_broker_with_the_higher_priority_leads_next() {
-    // Whichever of the two came first, and whatever its name.
+    // In either order, so that neither start nor name decides.
     for (first, second) in [("0", "100"), ("100", "0")] {
         let folder = tempfile::tempdir().unwrap();
         let leader = start(folder.path(), "leader", &["--priority", "50"]);
@@ -134,7 +134,7 @@ fn brokers_on_azure_lose_nothing_when_their_leader_dies() {
     };
     let (leader, standby) = (broker("a"), broker("b"));
     for number in 0..20 {
-        // Half of them by the standby, which forwards them.
+        // Half of them go through the standby, which forwards them.
         let broker = if number % 2 == 0 { &leader } else { &standby };
         let job = format!(r#"{{"id":"job-{number}","type":"t"}}"#);
         let answer = broker.ask("POST", "/v1/jobs", &job);
@@ -158,7 +158,7 @@ fn brokers_on_azure_lose_nothing_when_their_leader_dies() {
         .map(|number| standby.ask("GET", &format!("/v1/jobs/job-{number}"), "").0)
         .collect();
     assert_eq!(states, [200; 20]);
-    // Whoever comes next reads it all.
+    // The next broker reads all of it.
     let third = broker("c");
     assert_eq!(standby.end(Signal::TERM).0, Some(0));
     until("the third serves", || {
@@ -186,12 +186,12 @@ fn an_economical_broker_that_is_killed_is_replaced_within_its_ttl() {
     until("the standby leads", || {
         standby.ask("GET", "/readyz", "").1.contains("leader")
     });
-    // A busy machine takes its time to look; twice the ttl would mean that it looks too rarely.
+    // A busy machine may be slow to check; twice the ttl would mean that it checks too rarely.
     let took = killed.elapsed();
     assert!(took < TTL * 2, "{took:?}");
 }
 
-/// Times that are set in a file are checked like those of flags, and everything that is wrong is told at once.
+/// Times from a file are checked like those of flags, and all mistakes are reported together.
 #[test]
 fn a_file_says_all_that_is_wrong_with_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -248,7 +248,7 @@ fn watch_tells_of_nodes_and_daemons_by_way_of_a_broker() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
-    // In whichever order they are told: of nodes and of shards a broker hears in different ways.
+    // In any order: a broker learns of nodes and of shards in different ways.
     let mut told: Vec<serde_json::Value> = Vec::new();
     let mut next = |event: &str, node: &str| -> serde_json::Value {
         loop {

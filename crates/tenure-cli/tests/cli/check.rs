@@ -51,7 +51,7 @@ verdict: every guarantee holds (17 passed)
 const MEMORY_HINT: &str =
     "hint: this store keeps nothing when the process ends; use it only for tests\n";
 
-/// Puts `TIME` for what was measured.
+/// Replaces measured times by `TIME`.
 fn without_times(text: &str) -> String {
     text.lines()
         .map(|line| {

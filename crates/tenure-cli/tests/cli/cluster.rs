@@ -1,5 +1,5 @@
-//! Daemons on real nodes in a directory: what the verbs of the cluster print, whole, with the times left out,
-//! and that no two programs of a shard run at one time, whatever happens to their nodes.
+//! Daemons on real nodes in a directory: the whole output of the cluster's verbs, without times; and that no two
+//! programs of a shard ever run at the same time, whatever happens to their nodes.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::run::{Running, Scene, is_gone, until};
 use crate::serve::Serving;
 use crate::support::{run, tenure};
 
-/// Appends `GENERATION NODE WORD SHARD` to the log at its start, all the time, and when it is told to stop.
+/// Appends `GENERATION NODE WORD SHARD` to the log when it starts, while it runs, and when it is told to stop.
 pub(crate) const PROGRAM: &str = r#"
 say() { echo "$TENURE_GENERATION $TENURE_NODE $1 $TENURE_SHARD" >> "$LOG"; }
 trap 'say stop; exit 0' TERM
@@ -57,7 +57,7 @@ pub(crate) fn wait_for_loads(scene: &Scene, wanted: &[(&str, usize)]) {
     until(&format!("{wanted:?}"), || running(scene) == wanted);
 }
 
-/// No program of a shard has done anything after one of a later generation had begun.
+/// Checks that no program of a shard did anything after one of a later generation had begun.
 fn check_order(scene: &Scene) {
     let mut last: BTreeMap<String, u64> = BTreeMap::new();
     for line in scene.lines() {
@@ -111,7 +111,7 @@ fn a_plan_says_why_no_node_may_run_a_shard() {
     let mut a = node(&scene, "a", "60s", &options, PROGRAM);
     wait_for_loads(&scene, &[("a", 1)]);
     check(&scene, &["drain", "a"], 0, "a is drained\n", "");
-    // Once the leader has noted what else there is to do.
+    // Once the leader has noted everything else.
     let plan = |words: &str| {
         let wanted = format!("worker/0: wait, {words}\n");
         until(&wanted, || asked(&scene, &["plan"]).1 == wanted);
@@ -156,7 +156,7 @@ fn a_broker_tells_what_the_store_does() {
             "history" => asked(&scene, &[verb, "--election", "tenure.queue"]),
             _ => asked(&scene, &[verb]),
         };
-        // A broker's look at the cluster is up to a second old.
+        // A broker's view of the cluster is up to a second old.
         until(verb, || told(verb, &[]) == by_store);
     }
     let (code, stdout, stderr) = told("status", &["--election", "tenure.queue"]);
@@ -242,7 +242,7 @@ fn shards_are_shared_shown_drained_and_given_back() {
     check(&scene, &["undrain", "b"], 0, "b may run shards again\n", "");
     wait_for_loads(&scene, &[("a", 2), ("b", 2)]);
 
-    // Whoever is told to stop stops its programs first.
+    // A node that is told to stop stops its programs first.
     b.signal(Signal::TERM);
     assert_eq!(b.ended(), 0);
     wait_for_loads(&scene, &[("a", 4)]);
@@ -287,7 +287,7 @@ fn programs_die_with_their_tenure_and_run_elsewhere() {
     wait_for_loads(&scene, &[("b", 4)]);
     check_order(&scene);
 
-    // One that is stopped past its ttl: its guards kill what it cannot.
+    // A node is stopped for longer than its ttl: its guards kill the programs, since it cannot.
     nodes.insert("c", node(&scene, "c", "4s", &options, PROGRAM));
     until("c runs two", || running(&scene).get("c") == Some(&2));
     scene.wait_for_programs("c", 2);
@@ -326,7 +326,7 @@ fn a_program_that_ends_by_itself_has_failed_and_is_started_again() {
     a.wait_for_note("worker/0 has failed: the program exited with 3");
     until("another try", || scene.starts().len() >= 2);
     check_order(&scene);
-    // Nobody minds that one of them ends while everything is told to.
+    // It does not matter that one of them ends while everything is told to stop.
     a.signal(Signal::TERM);
     assert_eq!(a.ended(), 0);
 }

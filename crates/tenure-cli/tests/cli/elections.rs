@@ -1,4 +1,4 @@
-//! What can be asked about an election, and of its leader: whole outputs, with the times left out.
+//! The verbs that read an election, or send its leader a request: whole outputs, without times.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -9,10 +9,10 @@ use serde_json::json;
 use crate::run::{PROGRAM, Running, Scene, until};
 use crate::support::{Ended, run};
 
-/// A program that does nothing, for as long as it may.
+/// A program that does nothing until it is stopped.
 const IDLE: &str = "exec sleep 1000";
 
-/// Puts `TIME` for every moment and `LONG` for every duration, and closes the gaps between columns.
+/// Replaces every time by `TIME` and every duration by `LONG`, and closes the gaps between columns.
 pub(crate) fn without_times(text: &str) -> String {
     let word = |word: &str| {
         let digits = word.trim_end_matches(|character: char| character.is_ascii_lowercase());
@@ -57,7 +57,7 @@ pub(crate) fn document(scene: &Scene, arguments: &[&str]) -> serde_json::Value {
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"))
 }
 
-/// Two nodes that both stand, a leads. The ttl is long: nothing here waits for one to end.
+/// Two candidates, of which a leads. The ttl is long: nothing here waits for one to end.
 fn two_nodes(scene: &Scene) -> [Running; 2] {
     let start = |node, priority| {
         let mut command = scene.tenure(&["run", "--ttl", "60s", "--node", node]);
@@ -217,7 +217,7 @@ fn a_transfer_and_a_resignation_happen_and_are_remembered() {
         "a leads default, term 1\n",
         "",
     );
-    // Whoever gave leadership up stands back for a while, so a resigns once only.
+    // A node that resigned is not a candidate for a while, so a resigns only once.
     check(
         &scene,
         &["resign", "--node", "me", "--wait", "60s"],
@@ -254,12 +254,12 @@ fn a_transfer_and_a_resignation_happen_and_are_remembered() {
     assert_eq!(terms[2]["to"], json!(null));
 }
 
-/// Who asked before leadership moved, and is heard after, meant the one who led then.
+/// A request made before leadership moved, and read afterwards, was meant for the former leader.
 #[test]
 fn several_who_ask_at_one_time_move_leadership_once() {
     let scene = Scene::new();
     let _nodes = two_nodes(&scene);
-    // These were started before, and come to ask only when leadership has moved.
+    // These were started before, but ask only after leadership has moved.
     let mut late: Vec<_> = (0..3)
         .map(|_| {
             let resign = scene.tenure(&["resign", "--wait", "60s"]);
@@ -296,7 +296,7 @@ fn several_who_ask_at_one_time_move_leadership_once() {
 #[test]
 fn what_does_not_happen_in_time_is_a_no() {
     let scene = Scene::new();
-    // A program that takes its time to stop.
+    // A program that is slow to stop.
     let slow = PROGRAM.replace("say stop; exit 0", "say told");
     let mut a = scene.run("a", &slow, &["--kill-after", "1h"]);
     scene.wait_for("1 a tick");
@@ -318,7 +318,7 @@ fn what_does_not_happen_in_time_is_a_no() {
         "warning: this has not happened within LONG\n\
          hint: the request stays in the lease: the leader may still be stopping its work\n",
     );
-    // It leads, and is asked to go: that it is to lead is not so yet.
+    // It leads but was asked to resign, so the transfer to it is not fulfilled yet.
     check(
         &scene,
         &["transfer", "a", "--node", "me", "--wait", "100ms"],
@@ -371,7 +371,7 @@ fn watch_tells_every_transition_and_stands_for_nothing() {
         ]
     );
     std::fs::remove_file(scene.path("store/default/elections/default")).unwrap();
-    // A candidate makes it again within moments, though it leads only after a ttl.
+    // A candidate soon creates it again, though it leads only after a ttl.
     let told = next();
     assert!(
         [
@@ -384,7 +384,7 @@ fn watch_tells_every_transition_and_stands_for_nothing() {
     let status = document(&scene, &["status", "--election", "default", "--json"]);
     let candidates = status["elections"][0]["candidates"].as_array().unwrap();
     assert_eq!(candidates.len(), 2, "{status}");
-    // It may have been taken again already, by the one who leads after a ttl.
+    // It may have been taken already by the candidate that leads after a ttl.
     let state = status["elections"][0]["state"].as_str().unwrap();
     assert!(["missing", "held"].contains(&state), "{status}");
     kill_process(Pid::from_child(&watch), Signal::INT).unwrap();
@@ -486,7 +486,7 @@ fn a_reserved_lease_is_told_and_can_be_given_to_another() {
         "a was asked to hand over to b\n",
         &warning("b"),
     );
-    // It leads on until it calls, and everybody sees that it was asked, until when it may, and who comes next.
+    // It keeps leading until it calls, and everybody sees the request, until when it may lead, and who comes next.
     let (code, text, _) = asked(&scene, &["status"]);
     assert_eq!(code, 0);
     assert!(text.contains("leader a, term 1, asked to go\n"), "{text}");
@@ -559,7 +559,7 @@ fn a_reserved_lease_is_told_and_can_be_given_to_another() {
     assert_eq!(code, 0);
 }
 
-/// A caller that is asked to go, and to stay before it was told, leads on in its term.
+/// A caller that is asked to resign, and to stay before it learns of that, keeps leading in its term.
 #[test]
 fn a_caller_that_is_asked_to_stay_leads_on() {
     let scene = Scene::new();
@@ -577,7 +577,7 @@ fn a_caller_that_is_asked_to_stay_leads_on() {
     assert_eq!(run(&mut scene.tenure(&elect)).0, 0);
 }
 
-/// A running node and a program that calls are two candidates, also under one name.
+/// A running node and a one-shot caller are two candidates, even under one name.
 #[test]
 fn a_transfer_to_a_name_that_two_have_names_one_in_full() {
     let scene = Scene::new();
@@ -610,7 +610,7 @@ fn a_transfer_to_a_name_that_two_have_names_one_in_full() {
         "b leads default, term 2\n",
         "",
     );
-    // Also now that one of the two leads.
+    // The same when one of the two leads.
     let (code, _, told) = asked(&scene, &["transfer", "b", "--wait", "0s"]);
     assert!(
         code == 1 && told.starts_with("error: b names several candidates"),
@@ -676,7 +676,7 @@ fn the_first_digits_of_an_incarnation_are_enough_if_they_fit_one() {
     );
 }
 
-/// A leader that has died is not shown as one that leads.
+/// A leader that has died is not shown as leading.
 #[test]
 fn a_dead_leader_is_shown_as_expired() {
     let scene = Scene::new();

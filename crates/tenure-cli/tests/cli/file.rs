@@ -1,4 +1,4 @@
-//! The command on a directory: what is left there, and what is said when it cannot be used.
+//! The command on a directory: what it leaves there, and its messages when the directory cannot be used.
 
 use std::path::{Path, PathBuf};
 

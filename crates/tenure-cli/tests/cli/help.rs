@@ -1,5 +1,5 @@
-//! Help, whole. A snapshot is what the binary printed: after a change, write it anew, for instance with
-//! `tenure serve --help > crates/tenure-cli/tests/cli/snapshots/serve.txt`, and read the difference.
+//! The whole help. Snapshots hold the binary's output: after a change, write them again, for instance with `tenure
+//! serve --help > crates/tenure-cli/tests/cli/snapshots/serve.txt`, and read the difference.
 
 use crate::support::{check, run, tenure};
 

@@ -1,4 +1,4 @@
-//! The verbs that speak to a server, with a real one.
+//! The verbs that call a broker, with a real one.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use crate::serve::Serving;
 use crate::support::{Ended, ended, run, tenure};
 
-/// A server, and the verbs that are to speak to it.
+/// A broker, and verbs that call it.
 struct Scene {
     serving: Serving,
     _folder: tempfile::TempDir,
@@ -32,7 +32,7 @@ impl Scene {
         run(&mut self.command(arguments))
     }
 
-    /// Runs a verb that has nothing to complain about, and returns its cells, row by row.
+    /// Runs a verb that must succeed without messages, and returns its cells, row by row.
     #[track_caller]
     fn rows(&self, arguments: &[&str]) -> Vec<Vec<String>> {
         let (code, stdout, stderr) = self.run(arguments);
@@ -47,7 +47,7 @@ impl Scene {
     }
 }
 
-/// A table without its white space, and without what the clock had to do with it.
+/// A table without white space and without times.
 fn rows(text: &str) -> Vec<Vec<String>> {
     let cell = |cell: &str| {
         let is_time = cell.ends_with(" ago") || cell.starts_with("20") && cell.contains("T");
@@ -247,7 +247,7 @@ fn jobs_are_read_from_standard_input() {
         stderr.starts_with("error: line 2 is not a valid job: unknown field `kind`"),
         "{stderr}"
     );
-    // A job that only the broker can refuse, in the second call: what the first one made is told.
+    // A job in the second call that only the broker can refuse: the jobs of the first call are printed.
     let large = "x".repeat(300_000);
     let late: String = (0..600)
         .map(|number| {
@@ -287,7 +287,7 @@ fn a_broker_without_tls_is_named_as_such_at_once() {
     );
 }
 
-/// Small containers have none.
+/// Small containers have no certificates.
 #[test]
 fn a_host_without_certificates_of_authorities_speaks_plain_http() {
     let scene = Scene::new();
@@ -437,7 +437,7 @@ fn a_schedule_is_set_listed_and_deleted() {
 
 #[test]
 fn nobody_there_is_told_with_a_way_out() {
-    // A port that nobody listens on, since it was just given back.
+    // A port without a listener, since it was just closed.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);

@@ -1,4 +1,4 @@
-//! `tenure log`, on logs that were written as a broker does: whole outputs.
+//! `tenure log`, on logs written like a broker's: whole outputs.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::run::Scene;
 use crate::support::run;
 
-/// A queue as a broker has it.
+/// A queue like a broker's.
 pub(crate) struct Jobs {
     pub(crate) queue: Queue,
     restore: Restore,
@@ -95,7 +95,7 @@ async fn take_over(scene: &Scene, term: u64, config: Config) -> (Log, Jobs) {
     take_over_in(store, term, config).await
 }
 
-/// The lease and the fence as an election leaves them in which this term was led.
+/// Writes the lease and the fence that an election leaves after this term.
 async fn elected(store: &dyn Store, term: u64) {
     let (incarnation, lineage) = (Incarnation(term.into()), Lineage(1));
     let holder = json!({"node": "n", "incarnation": incarnation, "ttl_ms": 10_000});
@@ -143,7 +143,7 @@ pub(crate) fn two_terms(scene: &Scene) {
         let (mut log, jobs) = take_over(scene, 1, Config::default()).await;
         let records = [record(60, &submit("a")), record(61, &submit("b"))];
         log.commit(&records).await.unwrap();
-        // It ends in good order, so the next one goes on from its file and not from a copy.
+        // It ends in order, so the next leader continues from its file and not from a copy.
         let (handle, writer) = Writer::new(log, jobs, CancellationToken::new());
         let (ended, ()) = tokio::join!(writer.run(), handle.shutdown());
         ended.unwrap();
@@ -359,7 +359,7 @@ fn a_lease_and_a_fence_that_do_not_fit_the_log_are_named() {
             (Some(older), "it has term 4, but term 5 was led"),
             (Some("{".to_owned() + &text), "it cannot be read"),
             (None, "it is missing, although term 5 was led"),
-            // Another election has begun since, or goes on.
+            // Another election has begun since, or continues.
             (Some(newer), ""),
             (Some(elsewhere), ""),
         ];
@@ -389,7 +389,7 @@ fn a_lease_and_a_fence_that_do_not_fit_the_log_are_named() {
     assert!(damaged[0].contains("starts over at term 1"), "{damaged:?}");
 }
 
-/// What a leader wrote to a file, without the zeros that it left behind.
+/// What a leader wrote to a file, without the zeros after it.
 fn frames(file: &[u8]) -> &[u8] {
     let end = file.iter().rposition(|&byte| byte != 0).unwrap() + 1;
     &file[..end]
@@ -400,7 +400,8 @@ fn documents_of(scene: &Scene, arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout).unwrap()
 }
 
-/// Fills the log until there are two snapshots, and returns the names of the newest two: another may have been begun by then.
+/// Fills the log until there are two snapshots, and returns the names of the newest two, since another may have been
+/// started by then.
 fn two_snapshots(scene: &Scene) -> Vec<String> {
     in_runtime(async {
         let config = Config {

@@ -1,4 +1,4 @@
-//! How `tenure serve` logs: for programs unless somebody looks.
+//! How `tenure serve` logs: for programs, unless on a terminal.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{run, tenure};
 
-/// A server that logs in the format that it would choose here.
+/// A broker that chooses the format of its log.
 fn serve(arguments: &[&str]) -> Command {
     let mut all = vec!["serve", "--store", "memory:", "--listen", "127.0.0.1:0"];
     all.extend(arguments);
@@ -16,7 +16,7 @@ fn serve(arguments: &[&str]) -> Command {
     command
 }
 
-/// Everything that a server says from its start to its end.
+/// Everything that a broker writes from start to end.
 fn said(arguments: &[&str]) -> Vec<String> {
     let mut child = serve(arguments)
         .env("TENURE_LOG", "tenure=debug,tenure_store=debug")

@@ -1,6 +1,6 @@
 //! The real binary, and everything that it prints.
 
-// A test that cannot go on may well end in a panic, and one that is skipped says so.
+// A failing test may panic, and a skipped one prints that.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 #[cfg(feature = "file")]

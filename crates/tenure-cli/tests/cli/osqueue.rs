@@ -1,4 +1,4 @@
-//! osqueue's protocol by the libraries that its own client is made of, against the real binary.
+//! osqueue's protocol, tested with the libraries that its own client uses, against the real binary.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -49,7 +49,7 @@ impl Broker {
         };
         let url = found("dashboard").trim_end_matches('/').to_owned();
         let osqueue = found("osqueue");
-        // Whatever it still says must not fill the pipe.
+        // Its further output must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Self {
             child,
@@ -63,7 +63,7 @@ impl Broker {
         self.child.wait().unwrap();
     }
 
-    /// What its own listener answers to one request, told by curl: status and body.
+    /// Sends one request to its osqueue listener with curl, and returns status and body.
     fn curl(&self, arguments: &[&str]) -> String {
         let output = Command::new("curl")
             .args(["-s", "-i", "--max-time", "60"])
@@ -90,7 +90,7 @@ fn node(modules: &str, transport: &str, url: &str, what: &str) -> (Child, ChildS
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/osqueue/client.mjs");
     let mut command = Command::new("node");
     command.args([script, modules, transport, url, what]);
-    // osqueue's client drops the path of the URL for a WebSocket: what is in it has to be in the option `wsPath`.
+    // For a WebSocket, osqueue's client drops the URL's path, so it has to be in the option `wsPath`.
     let (_, address) = url.split_once("://").unwrap();
     if let Some((_, path)) = address.split_once('/') {
         command.env("WS_PATH", format!("/{path}/v1/ws"));
@@ -121,7 +121,7 @@ fn every_transport_answers_the_libraries_of_osqueue() {
         let folder = tempfile::tempdir().unwrap();
         let broker = Broker::start(folder.path(), |_| {});
         let standby = Broker::start(folder.path(), |_| {});
-        // By its own listener, by the main one, and by a standby.
+        // Through the osqueue listener, the main one, and a standby.
         let places = [
             broker.osqueue.clone(),
             format!("{}/osqueue", broker.url),
@@ -137,7 +137,7 @@ fn every_transport_answers_the_libraries_of_osqueue() {
                 // failed_precondition, invalid_argument
                 _ => [json!(9), json!(3)],
             };
-            // A path is normalised when it is built: then it is another call.
+            // Clients normalise the path, so this becomes another call.
             let wrong = if transport == "rest" {
                 seen["wrong"].clone()
             } else {
@@ -233,7 +233,8 @@ fn nothing_is_lost_or_run_twice_when_the_leader_is_killed() {
                 "{transport}: {id} ran twice"
             );
         }
-        // What is neither done nor in doubt was claimed for a client that was not told: it runs when its lease is over.
+        // A job that is neither done nor in doubt was claimed for a client that did not get the answer: it runs again
+        // when its lease is over.
         let answer = standby.curl(&[&format!("{place}/v1/jobs")]);
         let body = answer.split("\r\n\r\n").last().unwrap();
         let list: Value = serde_json::from_str(body).unwrap();
@@ -275,7 +276,7 @@ fn a_token_in_the_address_is_enough_off_a_named_network() {
         let place = format!("{}/t/{WORKER}", broker.osqueue);
         let seen = told(node(&modules, transport, &place, "calls").0);
         assert_eq!(seen["together"], 100, "{transport} by path: {seen}");
-        // From a network that was named, and on to the leader with that network's token.
+        // From a configured network, and forwarded to the leader with that network's token.
         let seen = told(node(&modules, transport, &standby.osqueue, "calls").0);
         assert_eq!(seen["together"], 100, "{transport} by network: {seen}");
     }
@@ -411,7 +412,7 @@ fn the_jobs_of_a_bucket_are_taken_over_once() {
         (&first["payload"], &first["max_attempts"]),
         (&json!({"to": "a"}), &json!(7))
     );
-    // Its worker may still run it: nobody else does before osqueue would have let it.
+    // Its worker may still run it: nobody else gets it earlier than osqueue would have allowed.
     assert_eq!(
         (&held["state"], &held["type"]),
         (&json!("scheduled"), &json!("=img=2Fresize"))
@@ -427,7 +428,7 @@ fn the_jobs_of_a_bucket_are_taken_over_once() {
     );
 }
 
-/// Nothing of ours is in it, and nothing is put there.
+/// It holds nothing of ours, and nothing is written there.
 #[test]
 fn the_jobs_of_a_bucket_on_s3_are_taken_over() {
     let Some(url) = server("TENURE_TEST_S3_CEPH") else {
@@ -550,7 +551,7 @@ fn one_address_of_a_broker_that_dies_is_no_dead_end() {
         ];
         crate::support::run(&mut tenure(&arguments))
     };
-    // A worker that was given the first broker only.
+    // A worker that knows only the first broker.
     let mut worker = tenure(&[
         "worker",
         "--type",
@@ -569,7 +570,7 @@ fn one_address_of_a_broker_that_dies_is_no_dead_end() {
     assert_eq!(code, 0, "{stderr}");
     leader.kill();
     until(|| standby.is_leading());
-    // The store knows who is left, for those who may read it.
+    // Clients that may read the store can find the remaining brokers there.
     let store = format!("file:{}", folder.path().display());
     let (code, stdout, stderr) = submit(&store);
     assert_eq!(code, 0, "{stderr}");
@@ -578,7 +579,7 @@ fn one_address_of_a_broker_that_dies_is_no_dead_end() {
     worker.wait().unwrap();
 }
 
-/// As the README shows it: nobody has told the worker of the second broker when the first is killed.
+/// As in the README: the worker has not been told about the second broker when the first is killed.
 #[test]
 fn a_worker_that_knows_the_store_finds_brokers_that_are_started_later() {
     let folder = tempfile::tempdir().unwrap();

@@ -48,7 +48,7 @@ impl Collector {
         Self { url, received }
     }
 
-    /// Waits for a span of which this holds.
+    /// Waits for a span that matches.
     #[track_caller]
     fn finds(&self, what: &str, holds: impl Fn(&str, &Span) -> bool) -> Span {
         let spans = self.received.spans.lock().unwrap();
@@ -103,12 +103,12 @@ fn serve(stream: &TcpStream, received: &Received) {
     }
 }
 
-/// What sends spans there, soon.
+/// Variables that make a process send spans there, soon.
 fn export_to(url: &str) -> [(&str, &str); 4] {
     [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", url),
         ("OTEL_BSP_SCHEDULE_DELAY", "20"),
-        // As on a host without certificates of authorities: a collector at http:// needs none.
+        // As on a host without any authorities' certificates: a collector at http:// needs none.
         ("SSL_CERT_FILE", "/nowhere/certificates.pem"),
         ("SSL_CERT_DIR", "/nowhere"),
     ]
@@ -154,7 +154,7 @@ fn a_collector_sees_one_trace_from_the_submit_to_the_program() {
     assert_eq!(hex(&handler.trace_id), TRACE);
     assert_eq!(hex(&handler.parent_span_id), CALLER);
     assert_eq!(kind(&handler), SpanKind::Consumer);
-    // The program goes on from there.
+    // The program continues the trace.
     let passed_on = format!("00-{TRACE}-{}-01", hex(&handler.span_id));
     assert_eq!(job["result"], passed_on);
 
@@ -170,7 +170,7 @@ fn a_collector_sees_one_trace_from_the_submit_to_the_program() {
         "{elected:?}"
     );
 
-    // What is left is sent before the process ends.
+    // The remaining spans are sent before the process ends.
     let (code, _) = serving.end(Signal::TERM);
     assert_eq!(code, Some(0));
     collector.finds("end of the term", |_, span| span.name == "term ended");

@@ -1,4 +1,4 @@
-//! The outbox through the command line: a relay that is killed again and again, and the verbs that look at it.
+//! The outbox through the command line: a relay that is killed again and again, and the verbs that read an outbox.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ use crate::support::{run, tenure};
 /// Long enough for a slow machine; nothing is measured against it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Killed when the test ends, however it does.
+/// A process that is killed when the test ends, even by a failure.
 struct Process(Child);
 
 impl Drop for Process {
@@ -42,7 +42,7 @@ fn broker(folder: &std::path::Path, more: &[&str]) -> (Process, String) {
             Some(url.trim_end_matches('/').to_owned())
         })
         .expect("the broker says where it is");
-    // Nobody else reads it, and it must not fill up.
+    // Reads the pipe to its end, so that it does not fill up.
     std::thread::spawn(move || lines.for_each(drop));
     (Process(child), url)
 }
@@ -78,7 +78,7 @@ async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Kills the relay with SIGKILL while rows are written, and counts what has come through.
+/// Kills the relay with SIGKILL while rows are written, and checks which jobs arrive.
 async fn survives_kills<D>(url: &str, begin: &'static str, kills: usize)
 where
     D: sqlx::Database,
@@ -86,7 +86,7 @@ where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
 {
     let rows = number_of("TENURE_OUTBOX_ROWS", 3_000);
-    // One writer at a time: what takes the relay's turns away takes them from the test, too.
+    // There is one writer at a time, so what holds up the relay also holds up the test.
     let kills_max = if url.starts_with("sqlite") {
         10
     } else {
@@ -155,7 +155,7 @@ where
     assert_eq!(found, committed);
 }
 
-/// Stops whichever of two relays is at it, until the other one has taken over, and lets it go on: somewhere in the middle.
+/// Stops the active one of two relays at a random point, until the other one has taken over, and then continues it.
 async fn survives_pauses<D>(url: &str, begin: &'static str)
 where
     D: sqlx::Database,
@@ -207,8 +207,8 @@ where
         };
         signal("-STOP");
         let began = Instant::now();
-        // In the middle of a change of SQLite, or of a file of the store, it keeps everybody out: then it is let go after a while, and has
-        // overlapped with nobody.
+        // If it is stopped in the middle of an SQLite transaction, or of a write to the store's files, it blocks
+        // everybody. Then it is continued after a while, and has not overlapped with the other.
         while database.status().await.unwrap().takeover == before.takeover
             && began.elapsed() < Duration::from_secs(15)
         {
@@ -412,7 +412,7 @@ async fn a_broker_relays_and_tells_of_it_and_the_verbs_look_at_it() {
             .await
             .contains(&format!("{relaying} 1"))
     );
-    // It is asked for while it still starts.
+    // Asked for while the relay is still starting.
     eventually("the second has numbers, too", async || {
         let page = numbers(&second_url).await;
         assert!(!page.contains(&format!("{relaying} 1")), "{page}");
@@ -421,7 +421,7 @@ async fn a_broker_relays_and_tells_of_it_and_the_verbs_look_at_it() {
     .await;
     assert_eq!(database.status().await.unwrap().takeover, 1);
 
-    // Any broker shows it, whichever relays, and neither tells the way in.
+    // Every broker shows it, whichever relays, and none shows user or password.
     for (broker, relays_here) in [(&broker_url, true), (&second_url, false)] {
         let mut command = std::process::Command::new("curl");
         let command = command.args(["-s", &format!("{broker}/v1/dashboard/outboxes")]);

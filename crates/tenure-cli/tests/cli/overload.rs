@@ -1,5 +1,5 @@
-//! More than a server can take, for a while: everybody is answered, memory stays within bounds, nothing that was
-//! accepted is lost, and afterwards it serves as before.
+//! More load than a broker can take, for a while: every call is answered, memory stays within bounds, no accepted job
+//! is lost, and afterwards it serves as before.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -21,16 +21,16 @@ use crate::log::take_over_in;
 use crate::serve::Serving;
 use crate::support::tenure;
 
-/// Nothing is measured against it: who is not answered by then never is.
+/// A generous limit: a call that is not answered by then never will be.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How late everything reaches the store, and how late its answers come.
+/// The delay of requests to the store, and of its answers.
 const STORE_DELAY: Duration = Duration::from_millis(100);
 
 /// How many records may wait for a commit: some ten jobs a second, on this store.
 const BACKLOG_MAX: &str = "4";
 
-/// When jobs are submitted, whatever became of those before: 400 a second.
+/// Jobs are submitted at this interval, whatever happened to earlier ones: 400 a second.
 const ARRIVAL_INTERVAL: Duration = Duration::from_micros(2500);
 const ARRIVALS: usize = 2000;
 const PAYLOAD_BYTES: usize = 64 * 1024;
@@ -38,13 +38,14 @@ const PAYLOAD_BYTES: usize = 64 * 1024;
 const IDLE_WORKERS: usize = 1000;
 const SLOW_CLIENTS: usize = 100;
 
-/// A hundred more than are idle or slow.
+/// A hundred more than the idle and slow clients use.
 const CONNECTIONS_MAX: &str = "1200";
 
-/// What the server may take on top of what it had. All payloads together are 125 MiB.
+/// How much memory the broker may take in addition. All payloads together are 125 MiB.
 ///
-/// Measured in a build without optimisation: 50 KiB for each of 1,200 connections that has had a request, 60 MiB in all. The rest
-/// is an allowance for bodies on their way, accepted jobs, commits and what the allocator keeps: 31 MiB of it were seen in use.
+/// Measured in a build without optimisation: 50 KiB for each of 1,200 connections that has had a request, 60 MiB in
+/// all. The rest is an allowance for bodies in transit, accepted jobs, commits and the allocator's reserves; 31 MiB
+/// of it were in use.
 const GROWTH_KIB_MAX: u64 = 112 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,7 +95,7 @@ async fn ten_times_too_much_is_turned_away_and_nothing_is_lost() {
         "from {before_kib} KiB to {peak_kib} KiB"
     );
 
-    // It serves as before, on a store as slow as before: new calls, and those that waited through all of it.
+    // It serves as before, on an equally slow store: new calls, and calls that waited all the time.
     let mut accepted = accepted;
     for (id, job_type) in [("after", "t"), ("awaited", "rare")] {
         let submitted = async {
@@ -109,7 +110,7 @@ async fn ten_times_too_much_is_turned_away_and_nothing_is_lost() {
     assert!(got.contains(r#""id":"awaited""#), "{got}");
     drop((idle, slow));
 
-    // What was accepted is in the store, whatever becomes of the server, and nothing of what was turned away.
+    // Accepted jobs are in the store, even if the broker is killed, and refused ones are not.
     block_in_place(|| serving.end(Signal::KILL));
     line.set(Line::Good);
     assert_eq!(stored(&store).await, accepted);
@@ -119,7 +120,7 @@ async fn ten_times_too_much_is_turned_away_and_nothing_is_lost() {
 const FILES: usize = 256;
 const STRANGERS: usize = 400;
 
-/// What no stranger has.
+/// A token, which strangers do not have.
 const TOKEN: &str = "a-token-of-some-length-that-is-long-enough";
 
 #[cfg(target_os = "linux")]
@@ -151,7 +152,7 @@ async fn strangers_cannot_take_the_last_file() {
     for _ in 0..STRANGERS {
         strangers.push(TcpStream::connect(&address).await.unwrap());
     }
-    // By now it has accepted as many as it takes.
+    // By now it has accepted as many connections as it takes.
     let body = r#"{"id":"a","type":"t"}"#;
     let authorised = format!("\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type");
     let submit = post("/v1/jobs", body).replacen("\r\nContent-Type", &authorised, 1);
@@ -168,7 +169,7 @@ async fn strangers_cannot_take_the_last_file() {
     block_in_place(|| serving.end(Signal::KILL));
 }
 
-/// Submits at a steady pace. The ids that were accepted, and those turned away.
+/// Submits at a steady pace. Returns the ids that were accepted, and those refused.
 async fn offer_too_much(address: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let mut calls = JoinSet::new();
     let mut arrivals = interval(ARRIVAL_INTERVAL);
@@ -177,7 +178,7 @@ async fn offer_too_much(address: &str) -> (BTreeSet<String>, BTreeSet<String>) {
         let address = address.to_owned();
         calls.spawn(async move {
             let id = format!("j{number}");
-            // Every tenth vanishes in the middle of its request.
+            // Every tenth client disappears in the middle of its request.
             if number % 10 == 9 {
                 let request = request(&id, "t", PAYLOAD_BYTES);
                 open(&address, &request[..request.len() / 2]).await;
@@ -202,7 +203,7 @@ async fn offer_too_much(address: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (accepted, refused)
 }
 
-/// The jobs that the log in the store comes to.
+/// The jobs according to the log in the store.
 async fn stored(store: &str) -> BTreeSet<String> {
     let url = store.parse().unwrap();
     let store = Objects::open_with(&url, Gcs::variables()).await.unwrap();
@@ -214,7 +215,7 @@ async fn stored(store: &str) -> BTreeSet<String> {
     page.jobs.iter().map(|job| job.id.to_string()).collect()
 }
 
-/// The binary, with what it needs to use the bucket.
+/// The binary, with the variables that it needs for the bucket.
 fn on_bucket(arguments: &[&str]) -> Command {
     let mut command = tenure(arguments);
     command.envs(Gcs::variables());
@@ -225,7 +226,7 @@ async fn leads(address: &str) {
     until(address, "/readyz", |answer| answer.contains(r#""leader""#)).await;
 }
 
-/// Waits until the server is at this many requests.
+/// Waits until the broker is handling this many requests.
 async fn in_flight(address: &str, count: usize) {
     let line = format!("\ntenure_http_requests_in_flight {}\n", count + 1);
     until(address, "/metrics", |answer| answer.contains(&line)).await;
@@ -241,7 +242,7 @@ async fn until(address: &str, path: &str, is_right: impl Fn(&str) -> bool) {
     timeout(PATIENCE, asked).await.expect("it comes about");
 }
 
-/// Workers that wait for a job that does not come for long. Each ends with the job that it got.
+/// Workers that wait a long time for a job. Each returns the job that it got.
 fn idle_workers(address: &str) -> JoinSet<String> {
     let body = r#"{"worker":"w","types":["rare"],"wait_ms":60000}"#;
     let claim = post("/v1/jobs/claim", body);
@@ -254,7 +255,7 @@ fn idle_workers(address: &str) -> JoinSet<String> {
                 match status {
                     200 if answer.ends_with(r#"{"jobs":[]}"#) => {}
                     200 => return answer,
-                    // It waited for so long that it asked again in the middle of it all.
+                    // Its wait ended during the overload, so it asked again.
                     429 => sleep(Duration::from_secs(1)).await,
                     _ => panic!("{answer}"),
                 }
@@ -264,7 +265,7 @@ fn idle_workers(address: &str) -> JoinSet<String> {
     workers
 }
 
-/// Clients that began a request and never end it.
+/// Clients that begin a request and never finish it.
 async fn slow_clients(address: &str) -> Vec<TcpStream> {
     let request = request("never", "t", PAYLOAD_BYTES);
     let mut clients = Vec::new();
@@ -309,7 +310,7 @@ async fn answer(mut stream: TcpStream) -> (u16, String) {
     (status.unwrap_or(0), answer)
 }
 
-/// A line of what the system says about a process.
+/// A line of the system's data about a process.
 fn memory_kib(process: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -320,7 +321,7 @@ fn memory_kib(process: u32, name: &str) -> u64 {
         .unwrap()
 }
 
-/// As the server does for itself.
+/// Raises the limit of files, like the broker does.
 fn allow_many_connections() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

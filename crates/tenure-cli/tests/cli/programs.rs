@@ -1,5 +1,5 @@
-//! Programs that change their user, leave their session or will not end, and the processes around them: nothing of a
-//! program is left when another of it starts, whatever becomes of whom.
+//! Programs that change their user, leave their session or do not end, and the processes around them: nothing of a
+//! program is left when it is started again, whatever happens to any of these processes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,7 +23,7 @@ use crate::run::{PROGRAM, Running, Scene, is_gone, stop_guard, until};
 use crate::serve::Serving;
 use crate::support::{Ended, binary, run, tenure};
 
-/// A user that owns nothing.
+/// A user without any files.
 const NOBODY: &str = "65534";
 
 /// Whether this test may do what only root may; if not, it is skipped and says so.
@@ -35,7 +35,7 @@ pub(crate) fn is_root(what: &str) -> bool {
     is_root
 }
 
-/// The processes below one, all of them.
+/// All descendants of a process.
 pub(crate) fn descendants(of: Pid) -> Vec<Pid> {
     let mut found = Vec::new();
     let threads = std::fs::read_dir(format!("/proc/{of}/task"));
@@ -50,13 +50,13 @@ pub(crate) fn descendants(of: Pid) -> Vec<Pid> {
     found
 }
 
-/// A scene that an ordinary user may work in, and a program that becomes root when it is started, as sudo does.
+/// A scene that an ordinary user may use, and a program that becomes root when it is started, like sudo.
 struct Users {
     scene: Scene,
     sudo: PathBuf,
 }
 
-/// Opens a folder to everybody, and makes a program there that becomes root when it is started.
+/// Makes a folder accessible to everybody, and puts a program there that becomes root when it is started.
 pub(crate) fn make_sudo(folder: &Path) -> PathBuf {
     let open = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -72,7 +72,7 @@ pub(crate) fn make_sudo(folder: &Path) -> PathBuf {
 pub(crate) fn nobody(folder: &Path, arguments: &[&str]) -> Command {
     let copy = folder.join("tenure");
     if !copy.exists() {
-        // A link, if it can be had: the binary is large.
+        // A link if possible, since the binary is large.
         if std::fs::hard_link(binary(), &copy).is_err() {
             std::fs::copy(binary(), &copy).unwrap();
         }
@@ -89,7 +89,7 @@ fn as_nobody() -> Command {
     command
 }
 
-/// A command that becomes another one, in that one's environment.
+/// Wraps a command in another one, with the inner one's environment.
 fn inside(mut outer: Command, inner: &Command) -> Command {
     outer.arg(inner.get_program()).args(inner.get_args());
     with_environment(outer, inner)
@@ -116,12 +116,12 @@ impl Users {
         Self { scene, sudo }
     }
 
-    /// Asks as nobody, whose store it is.
+    /// Runs a verb as the user nobody, who owns the store.
     fn asked(&self, arguments: &[&str]) -> Ended {
         run(nobody(&self.scene.path(""), arguments).env("TENURE_STORE", self.scene.path("store")))
     }
 
-    /// As nobody: a program that has become root. It says so, and then does something all the time.
+    /// Runs, as the user nobody, a program that becomes root. It logs that, and then keeps writing.
     fn start(&self, arguments: &[&str]) -> Running {
         let mut command = nobody(&self.scene.path(""), arguments);
         command
@@ -157,7 +157,7 @@ fn a_program_that_may_not_be_killed_keeps_its_lease() {
     users.scene.wait_for("1 a tick");
     let mut b = run_as("b");
     b.wait_for_note("b is a candidate in");
-    // It cannot be done, and nobody says that it was.
+    // It cannot be done, and is not reported as done.
     let resigned = users.asked(&["resign", "--wait", "4s"]);
     assert_eq!(resigned.0, 1, "{resigned:?}");
     a.wait_for_note("this user may not kill");
@@ -170,7 +170,7 @@ fn a_program_that_may_not_be_killed_keeps_its_lease() {
     kill_process(program, Signal::KILL).unwrap();
     users.scene.wait_for("b tick");
     users.scene.check_order();
-    // The second time it insists, tenure leaves without the program, and does not give the lease away.
+    // At the second signal, tenure exits without the program, and does not release the lease.
     b.signal(Signal::TERM);
     b.wait_for_note("the lease is kept");
     b.signal(Signal::TERM);
@@ -225,7 +225,8 @@ fn a_program_that_may_not_be_killed_keeps_its_shard() {
     }
 }
 
-/// Trust ends while the store is away. What may not be killed runs on, and nobody says otherwise.
+/// Trust ends while the store is unavailable. A program that may not be killed keeps running, and is reported as
+/// running.
 #[test]
 fn a_program_that_may_not_be_killed_outlives_trust_and_that_shows() {
     if !is_root("programs that change their user") {
@@ -255,7 +256,7 @@ fn a_program_that_may_not_be_killed_outlives_trust_and_that_shows() {
         let (_, status, _) = users.asked(&["status", "--namespace", "other"]);
         status.contains("a: this user may not kill process")
     });
-    // Longer than a node gets to start what it was given.
+    // Longer than the acknowledge timeout.
     std::thread::sleep(Duration::from_secs(8));
     let (_, daemons, _) = users.asked(&["daemons"]);
     assert!(daemons.contains("stuck: "), "{daemons}");
@@ -267,7 +268,7 @@ fn a_program_that_may_not_be_killed_outlives_trust_and_that_shows() {
     }
 }
 
-/// A lease that is lost is stood for again, but not before the program that may not be killed has ended.
+/// After losing its lease, a node becomes a candidate again only when the program that may not be killed has ended.
 #[test]
 fn a_node_stands_again_when_a_program_that_may_not_be_killed_has_ended() {
     if !is_root("programs that change their user") {
@@ -277,12 +278,12 @@ fn a_node_stands_again_when_a_program_that_may_not_be_killed_has_ended() {
     let scene = &users.scene;
     let mut a = users.start(&["run", "--ttl", "2s", "--node", "a", "--kill-after", "300ms"]);
     scene.wait_for("1 a tick");
-    // It wakes up when its lease is over, and nobody else has stood for it.
+    // It wakes up when its lease is over; there was no other candidate.
     a.signal(Signal::STOP);
     std::thread::sleep(Duration::from_secs(4));
     a.signal(Signal::CONT);
     a.wait_for_note("the lease is lost, and another node may start the program beside it");
-    // Nobody leads by now, and yet the program runs.
+    // There is no leader by now, but the program still runs.
     let shows = |status: &str| status.contains("a: this user may not kill process");
     until("the node tells of it", || {
         shows(&users.asked(&["status"]).1)
@@ -304,7 +305,7 @@ fn a_node_stands_again_when_a_program_that_may_not_be_killed_has_ended() {
     }
 }
 
-/// As when a user has used up all processes that it may have: nothing panics, and the reason is told.
+/// As when a user has used up its limit of processes: nothing panics, and the reason is reported.
 #[test]
 fn a_process_without_threads_says_so_and_ends() {
     if !is_root("a user without other processes") {
@@ -314,7 +315,7 @@ fn a_process_without_threads_says_so_and_ends() {
     let folder = users.scene.path("");
     let plain = nobody(&folder, &[]);
     let asked = |threads: u32, arguments: &[&str]| {
-        // A user of whom there are no other processes.
+        // A user without other processes.
         let user = (200_000 + std::process::id() % 100_000).to_string();
         let mut command = Command::new("setpriv");
         command
@@ -324,7 +325,7 @@ fn a_process_without_threads_says_so_and_ends() {
             .arg(folder.join("tenure"))
             .args(arguments)
             .current_dir(&folder);
-        // One that has all the threads it needs goes on, and is killed.
+        // With all the threads that it needs, it keeps running until it is killed.
         let ended = with_environment(command, &plain).output().unwrap();
         let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
         (ended.status.code(), stderr)
@@ -337,7 +338,7 @@ fn a_process_without_threads_says_so_and_ends() {
         vec!["run", "--store", &store, "--", "true"],
         vec!["worker", "--type", "work", "--exec", "true"],
     ] {
-        // One more than the threads of the runtime, and none for anything else: what is needed next fails.
+        // One more than the runtime's threads, and none for anything else: the next thread fails.
         for threads in [1, 1 + cores, 2 + cores] {
             let (code, stderr) = asked(threads, &verb);
             assert!(!stderr.contains("panicked"), "{verb:?}: {stderr}");
@@ -350,7 +351,7 @@ fn a_process_without_threads_says_so_and_ends() {
     }
 }
 
-/// `GENERATION NODE WORD SHARD/SHARDS`, at its start, all the time, and at its end.
+/// Appends `GENERATION NODE WORD SHARD/SHARDS` when it starts, while it runs, and when it ends.
 const COUNTING: &str = r#"
 say() { echo "$TENURE_GENERATION $TENURE_NODE $1 $TENURE_SHARD/$TENURE_SHARDS" >> "$LOG"; }
 trap 'say stop; exit 0' TERM
@@ -358,7 +359,7 @@ say start
 while :; do say tick; sleep 0.05; done
 "#;
 
-/// The numbers of shards that programs were told of, in the order of what they did.
+/// The shard counts that programs were given, in the order of the log.
 fn counts(scene: &Scene) -> Vec<u32> {
     let lines = scene.lines();
     let count = |line: &String| line.rsplit('/').next().unwrap().parse().unwrap();
@@ -373,7 +374,7 @@ fn every_program_is_told_the_number_of_shards_that_rules() {
         old.push(node(&scene, name, "4s", &["--shards", "4"], COUNTING));
     }
     wait_for_loads(&scene, &[("a", 2), ("b", 2)]);
-    // A rolling change: four rule for as long as a node offers them.
+    // A rolling change: the count of four is in force as long as a node offers it.
     let _c = node(&scene, "c", "4s", &["--shards", "6"], COUNTING);
     scene.wait_for(" c tick ");
     assert!(
@@ -387,7 +388,7 @@ fn every_program_is_told_the_number_of_shards_that_rules() {
         assert_eq!(node.ended(), 0);
     }
     wait_for_loads(&scene, &[("c", 3), ("d", 3)]);
-    // A higher revision rules at once.
+    // A higher revision is in force at once.
     let _e = node(
         &scene,
         "e",
@@ -399,13 +400,13 @@ fn every_program_is_told_the_number_of_shards_that_rules() {
         running(&scene).values().sum::<usize>() == 2
     });
     until("the last tick", || counts(&scene).last() == Some(&2));
-    // No program went on by an old number when one had started by a new one.
+    // No program kept using an old count after one had started with a new count.
     let mut seen = counts(&scene);
     seen.dedup();
     assert_eq!(seen, [4, 6, 2], "{}", scene.log());
 }
 
-/// Says where it is, and then sleeps, in a session of its own and without a parent.
+/// Prints its process id, and then sleeps, in its own session and without a parent.
 const AWAY: &str =
     r#"setsid sh -c 'echo "$TENURE_TERM $TENURE_NODE start $$ $$" >> "$LOG"; exec sleep 1000' & "#;
 
@@ -431,10 +432,10 @@ fn ps_says_what_a_guard_is_and_it_is_small() {
     let scene = Scene::new();
     let a = node(&scene, "a", "60s", &["--shards", "3"], cluster::PROGRAM);
     wait_for_loads(&scene, &[("a", 3)]);
-    // A shard is said to run before its guard has got that far.
+    // A shard is reported running before its guard has got that far.
     scene.wait_for_programs("a", 3);
     let line = |pid: &Pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
-    // Of this node alone: other tests have guards of that name, some of them only just started.
+    // Only those of this node: other tests have guards of that name, some of them only just started.
     let guards: Vec<(Pid, String)> = descendants(a.pid())
         .into_iter()
         .filter_map(|pid| Some((pid, line(&pid).ok()?)))
@@ -444,7 +445,7 @@ fn ps_says_what_a_guard_is_and_it_is_small() {
     for (guard, _) in guards {
         let name = std::fs::read_to_string(format!("/proc/{guard}/comm")).unwrap();
         assert_eq!(name, "tenure-guard\n");
-        // What no other process has: 2.5 MB in a debug build, most of it addresses in the program itself.
+        // Its private memory: 2.5 MB in a debug build, most of it relocated addresses of the program itself.
         let memory = std::fs::read_to_string(format!("/proc/{guard}/smaps_rollup")).unwrap();
         let mut private = memory
             .lines()
@@ -464,8 +465,8 @@ pub(crate) fn first_process(arguments: &[&str]) -> Command {
     inside(command, &tenure(arguments))
 }
 
-/// Whether this test may make a namespace of processes; if not, it is skipped and says so. An ordinary user may, where
-/// the system lets one make a namespace of users.
+/// Whether this test may create a process namespace; if not, it is skipped with a message. Ordinary users may, where
+/// the system allows them user namespaces.
 pub(crate) fn has_namespaces() -> bool {
     let arguments = ["--user", "--map-root-user", "--pid", "--fork", "true"];
     let may_unshare = Command::new("unshare").args(arguments).output();
@@ -495,7 +496,7 @@ fn process_1_survives_its_guard_and_keeps_no_zombies() {
         };
         all.iter().find(is_guard).copied()
     };
-    // Process 1 and the one that does the work, whatever it was started by.
+    // Process 1 and the process that does the work, however it was started.
     for pid in &descendants(unshare)[..2] {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
         assert_eq!(name.unwrap(), "tenure\n");
@@ -509,7 +510,8 @@ fn process_1_survives_its_guard_and_keeps_no_zombies() {
     assert_eq!(a.ended(), 0);
 }
 
-/// As a shell without job control starts what is to run in the background. A process that is not process 1 acts on them.
+/// Ignored signals, as a shell without job control starts background processes. A process that is not process 1 acts on
+/// them.
 #[test]
 fn process_1_acts_on_signals_that_were_ignored_when_it_was_started() {
     if !has_namespaces() {
@@ -539,7 +541,7 @@ fn process_1_acts_on_signals_that_were_ignored_when_it_was_started() {
     assert_eq!(a.ended(), 0);
 }
 
-/// How many below a process have ended and were not waited for.
+/// The number of zombies below a process.
 pub(crate) fn zombies(below: Pid) -> usize {
     let is_zombie = |pid: &&Pid| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -549,7 +551,7 @@ pub(crate) fn zombies(below: Pid) -> usize {
     descendants(below).iter().filter(is_zombie).count()
 }
 
-/// A pipe that is full, and that nobody reads until the test does.
+/// A full pipe, which is not read until the test reads it.
 fn stalled() -> (OwnedFd, OwnedFd) {
     let (read, write) = std::io::pipe().unwrap();
     let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
@@ -596,7 +598,7 @@ fn a_stalled_reader_of_stderr_holds_up_neither_run_nor_serve() {
         .spawn()
         .unwrap();
     scene.wait_for("1 a tick");
-    // Past the ttl: it goes on leading, since it goes on renewing.
+    // Longer than the ttl: it keeps leading, since it keeps renewing.
     std::thread::sleep(Duration::from_secs(4));
     let history = document(&scene, &["history", "--json"]);
     assert_eq!(history["terms"].as_array().unwrap().len(), 1, "{history}");
@@ -628,9 +630,9 @@ fn a_stalled_reader_of_stderr_holds_up_neither_run_nor_serve() {
     assert_eq!(ends_within(&mut serve, Duration::from_secs(30)), Some(0));
 }
 
-/// A guard that may have no process but itself: it cannot start its program.
+/// A guard whose user may have only one process, so that it cannot start its program.
 fn lonely_guard(folder: &Path) -> Command {
-    /// Who has no process yet, so that the limit is the guard's own.
+    /// A user without any process yet, so that the limit counts only the guard.
     const NO_ONE: &str = "65532";
     let mut command = Command::new("prlimit");
     command.arg("--nproc=1");
@@ -670,7 +672,7 @@ fn a_stalled_reader_of_stderr_holds_up_no_guard_and_no_start() {
     assert_eq!(report, "ended exited 126 short\n", "{heard:?}");
     assert_eq!(ended, Some(0));
 
-    // The last step before a program that is not there.
+    // The last step before a program that does not exist.
     let me = std::process::id().to_string();
     let mut start = tenure(&["__exec", &me, "1000", "--", "/there/is/none"])
         .stdin(Stdio::null())
@@ -750,7 +752,7 @@ fn a_restarted_node_does_not_tell_of_what_ran_before_it() {
             "round {round}: {said}"
         );
         highest = told.into_iter().max().unwrap();
-        // In good order, and then killed when it is dropped.
+        // In order the first time; then killed when it is dropped.
         if round == 0 {
             a.signal(Signal::TERM);
             assert_eq!(a.ended(), 0);
@@ -768,7 +770,7 @@ fn a_program_that_cannot_be_started_is_tried_again() {
         command.args(["--pid", &a.pid().to_string(), &format!("--nofile={files}:")]);
         assert!(command.status().unwrap().success());
     };
-    // So few that none is left beside what the session needs.
+    // So few that none is left besides those of the session.
     limit("30");
     kill_process(scene.starts()[0].0, Signal::KILL).unwrap();
     until("a start that fails", || {
@@ -846,7 +848,7 @@ fn tenure_ends_in_order_when_its_terminal_is_closed() {
     )
     .unwrap();
     let inner = scene.tenure(&[]);
-    // A session of its own that the terminal controls, as a shell in a window has.
+    // A session with a controlling terminal, like that of a shell in a window.
     let mut command = Command::new("setsid");
     command.arg("--ctty").arg("--wait").arg(inner.get_program());
     command.args([
@@ -869,7 +871,7 @@ fn tenure_ends_in_order_when_its_terminal_is_closed() {
     );
     assert!(scene.has("1 a stop"), "{}", scene.log());
     assert!(scene.all_gone("a"));
-    // The next leads at once, and does not wait for a ttl.
+    // The next one leads at once, without waiting for a ttl.
     let (_, history, _) = asked(&scene, &["history"]);
     assert!(history.contains("resigned"), "{history}");
 }
@@ -901,7 +903,7 @@ fn a_program_that_was_stopped_for_lost_trust_has_not_failed() {
 #[test]
 fn a_shard_that_lost_its_guard_starts_again_without_waiting_for_the_end_of_trust() {
     let scene = Scene::new();
-    // Trust is not short, so nothing has to be waited for but the next try: a program gets twelve seconds to stop.
+    // Trust lasts long enough, so only the next attempt has to be waited for: a program gets twelve seconds to stop.
     let a = node(&scene, "a", "60s", &[], cluster::PROGRAM);
     until("a start", || scene.starts().len() == 1);
     let (program, guard) = scene.starts()[0];
@@ -947,7 +949,7 @@ fn a_drained_node_leaves_it_to_another_to_lead_the_cluster() {
 fn a_daemon_that_fails_again_and_again_shows_how_often_and_how() {
     let scene = Scene::new();
     let _a = node(&scene, "a", "2s", &[], "sleep 0.3; exit 3");
-    // Most of the time it waits to be started, or runs: neither is how it is.
+    // Most of the time it waits to be started, or runs; showing either would mislead.
     until("it has failed twice", || {
         let (code, daemons, _) = asked(&scene, &["daemons"]);
         code == 1 && daemons.contains("failing, 2 times: the program exited with 3")
@@ -985,7 +987,7 @@ fn a_broker_whose_store_was_away_serves_again() {
     until("a job", || {
         broker.ask("POST", "/v1/jobs", r#"{"type":"x"}"#).0 == 201
     });
-    // Away for longer than trust lasts: when the store is back, its leader is an earlier session of this broker.
+    // The store is away for longer than trust lasts: when it is back, its leader is an earlier session of this broker.
     std::fs::rename(&store, scene.path("elsewhere")).unwrap();
     let mut said = String::new();
     let away = Instant::now();
@@ -1002,7 +1004,7 @@ fn a_broker_whose_store_was_away_serves_again() {
     assert!(!said.contains("does not advertise"), "{said}");
 }
 
-/// Its leader is an earlier session of this broker then, and one that is nowhere to be found.
+/// Then the leader is an earlier session of this broker, which does not exist any more.
 #[test]
 fn a_broker_whose_session_was_deleted_knows_what_to_say_of_it() {
     let scene = Scene::new();
@@ -1040,14 +1042,14 @@ fn a_broker_whose_session_was_deleted_knows_what_to_say_of_it() {
 
 #[test]
 fn programs_that_start_others_without_end_are_ended() {
-    /// Who has no process yet, so that the limit is this program's own.
+    /// A user without any process yet, so that the limit counts only this program.
     const SOMEBODY: &str = "65533";
     if !is_root("another user, with a limit of processes") {
         return;
     }
     let users = Users::new();
     let folder = users.scene.path("");
-    // Each in a session of its own, and all of them parents: to kill one frees the next, which starts others.
+    // Each process is in its own session and starts more: killing one makes room for another.
     let bomb = "import os, time\nwhile True:\n try:\n  if os.fork() == 0: os.setsid()\n except OSError: time.sleep(0.001)";
     let mut limited = Command::new("prlimit");
     limited.args([
@@ -1057,7 +1059,7 @@ fn programs_that_start_others_without_end_are_ended() {
         SOMEBODY,
         "--clear-groups",
     ]);
-    // Its own copy is made by the first who asks.
+    // The first call makes the copy of the binary.
     let _ = users.asked(&["status"]);
     limited.arg(folder.join("tenure")).args([
         "run",
@@ -1074,14 +1076,15 @@ fn programs_that_start_others_without_end_are_ended() {
     a.signal(Signal::TERM);
     assert_eq!(a.ended(), 0);
     assert!(crowd.iter().all(is_gone));
-    // Also those that came after the look at them.
+    // Including those that were started after the list was read.
     let mut left = Command::new("pgrep");
     let left = left.args(["-u", SOMEBODY]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&left.stdout), "");
 }
 
-/// It holds a lock that every descendant inherits: who finds it taken is not alone, and says who else has it. It ignores signals, leaves processes
-/// in sessions of their own, and, by its shard, goes into the background or becomes another user's.
+/// It holds a lock that every descendant inherits: if the lock is taken, another program of the shard runs, and it logs
+/// which. It ignores signals, leaves processes in their own sessions, and depending on its shard goes into the
+/// background or changes its user.
 const CHURNED: &str = r#"
     exec 9>>"$LOCKS/$TENURE_SHARD"
     say() { echo "$(cut -d' ' -f1 /proc/uptime) $* $TENURE_SHARD $TENURE_NODE $TENURE_GENERATION" >> "$LOG"; }
@@ -1109,14 +1112,14 @@ const CHURNED: &str = r#"
 "#;
 const CHURNED_SHARDS: usize = 6;
 
-/// Which shards run, as the locks say, looked at all the time.
+/// Which shards run according to the locks, sampled all the time.
 struct Coverage {
     stop: Arc<AtomicBool>,
     watcher: JoinHandle<Vec<Gap>>,
     started: Instant,
 }
 
-/// A time without a program: of which shard, from when, for how long.
+/// A time without a program: which shard, from when, for how long.
 struct Gap {
     shard: usize,
     from: Instant,
@@ -1158,8 +1161,8 @@ impl Coverage {
         }
     }
 
-    /// For what part of the time each shard ran, and how long it was without a program after faults of each kind. Shard
-    /// 1 ends all the time, and the first start is no gap.
+    /// Reports for what part of the time each shard ran, and how long it was without a program after each kind of
+    /// fault. Shard 1 is left out since it ends all the time, and the first start is not a gap.
     fn told(self, faults: &[(Instant, usize)]) -> String {
         self.stop.store(true, Ordering::Relaxed);
         let lasted = self.started.elapsed();
@@ -1195,7 +1198,7 @@ impl Coverage {
     }
 }
 
-/// What is done to nodes and to what is below them.
+/// The faults that are injected into nodes and the processes below them.
 const FAULTS: [&str; 8] = [
     "a node killed",
     "a node told to go",
@@ -1207,7 +1210,7 @@ const FAULTS: [&str; 8] = [
     "a process killed",
 ];
 
-/// Whether anybody has locked a file. To try the lock would get in the way of a process that wants it.
+/// Whether a file is locked. Does not try the lock, which would get in the way of a process that wants it.
 fn is_held(lock: &Path) -> bool {
     let Ok(file) = std::fs::metadata(lock) else {
         return false;
@@ -1231,8 +1234,8 @@ fn no_two_programs_of_a_shard_run_at_once_on_postgres() {
     }
 }
 
-/// Everything at once, for as long as `TENURE_CHURN_SECONDS` says: programs that leave their session, ignore
-/// signals and, as root, change their user; nodes, guards and programs that are killed, stopped, drained and told to go.
+/// Everything at once, for `TENURE_CHURN_SECONDS`: programs that leave their session, ignore signals and, as root,
+/// change their user; nodes, guards and programs that are killed, stopped, drained and told to resign.
 fn churn(store: Option<&str>) {
     let seconds = std::env::var("TENURE_CHURN_SECONDS").ok();
     let seconds = seconds
@@ -1276,7 +1279,7 @@ fn churn(store: Option<&str>) {
     };
     let pause = |milliseconds| std::thread::sleep(Duration::from_millis(milliseconds));
     let (started, mut faults, mut done) = (Instant::now(), Vec::new(), String::new());
-    // Of the same clock as in the programs' log.
+    // Read from the same clock as the times in the programs' log.
     let uptime = || std::fs::read_to_string("/proc/uptime").unwrap_or_default();
     let uptime = || uptime().split(' ').next().unwrap_or_default().to_owned();
     while started.elapsed() < Duration::from_secs(seconds) {
@@ -1303,8 +1306,8 @@ fn churn(store: Option<&str>) {
                 let _ = run(&mut tenure(&["drain", &name, "--wait", "1s"]));
                 let _ = run(&mut tenure(&["undrain", &name]));
             }
-            // A guard or a program, dead or stopped for a while, also for longer than trust lasts. Not a node and its
-            // guard at one time: then what a program has started may live on, as the documentation says.
+            // A guard or a program, killed or stopped for a while, even for longer than trust lasts. Never a node and
+            // its guard at the same time: then processes that a program has started may survive, as documented.
             kind if !below_node.is_empty() => {
                 let one = below_node[below(below_node.len())];
                 let (signal, wait) = match kind {
@@ -1333,7 +1336,7 @@ fn churn(store: Option<&str>) {
         let (_, daemons, _) = run(&mut tenure(&["daemons"]));
         let held = |shard: &usize| is_held(&scene.path("locks").join(shard.to_string()));
         let held = (0..CHURNED_SHARDS).filter(held).count();
-        // Those that were killed more than once count as failing until they have run for a minute.
+        // Programs that were killed more than once count as failing until they have run for a minute.
         let up = daemons.matches(" running ").count() + daemons.matches(" failing, ").count();
         up.min(held) >= CHURNED_SHARDS - 1
     });
@@ -1343,7 +1346,7 @@ fn churn(store: Option<&str>) {
         .flat_map(|node| descendants(node.pid()))
         .collect();
     for node in &mut nodes {
-        // One that was only just started does not handle signals yet.
+        // A node that was only just started does not handle signals yet.
         node.wait_for_note("can run worker");
         node.signal_if_running(Signal::TERM);
         assert_eq!(node.ended(), 0);
@@ -1364,7 +1367,7 @@ fn a_guard_that_is_stopped_is_replaced_and_its_program_too() {
     until("a start", || scene.starts().len() == 1);
     let (program, guard) = scene.starts()[0];
     stop_guard(guard);
-    // The node is well and goes on leading. But it has nobody left to end the program in time.
+    // The node is healthy and keeps leading, but nothing is left to end the program in time.
     until("another start", || scene.starts().len() == 2);
     assert!(is_gone(&program) && is_gone(&guard));
     let history = document(&scene, &["history", "--json"]);
@@ -1387,7 +1390,7 @@ fn a_session_outlives_a_time_without_any_process_to_be_had() {
     let a = Running::start(a.env("TENURE_STORE", users.scene.path("store")));
     let leads = || a.said().contains("a leads default");
     until("a leader", leads);
-    // Long enough for the threads that nobody needs to end.
+    // Long enough for unneeded threads to end.
     std::thread::sleep(Duration::from_secs(12));
     let mut limit = as_nobody();
     limit.args(["prlimit", "--pid", &a.pid().to_string(), "--nproc=1:"]);

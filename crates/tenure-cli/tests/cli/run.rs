@@ -1,5 +1,5 @@
-//! `tenure run`, with real processes on a directory. Whatever happens to them, a program of one term never
-//! does anything after one of a later term has begun.
+//! `tenure run`, with real processes on a directory. Whatever happens to them, no program of one term does anything
+//! after one of a later term has begun.
 
 use std::process::Command;
 
@@ -11,10 +11,10 @@ mod scene;
 
 pub(crate) use scene::{Running, Scene, is_gone, stop_guard, until};
 
-/// Long enough for a busy machine to renew in, short enough to wait for.
+/// Long enough for a busy machine to renew, short enough to wait for.
 pub(crate) const TTL: &str = "3s";
 
-/// Appends `TERM NODE WORD` to the log at its start, all the time, and when it is told to stop.
+/// Appends `TERM NODE WORD` to the log when it starts, while it runs, and when it is told to stop.
 pub(crate) const PROGRAM: &str = r#"
 say() { echo "$TENURE_TERM $TENURE_NODE $1" >> "$LOG"; }
 trap 'say stop; exit 0' TERM
@@ -36,7 +36,7 @@ fn one_program_runs_at_a_time_and_moves_when_its_node_is_told_to_stop() {
     scene.wait_for("b tick");
     assert!(scene.has("1 a stop"), "{}", scene.log());
     b.signal(Signal::INT);
-    // The shell has no trap for it, and is ended by it; tenure was asked, and stopped.
+    // The shell has no trap for it and is ended by it; tenure was asked to stop, and did.
     assert_eq!(b.ended(), 0);
     scene.check_order();
 }
@@ -69,7 +69,7 @@ fn a_stopped_tenure_loses_its_program_before_another_starts() {
     a.signal(Signal::STOP);
     scene.wait_for("b tick");
     assert!(scene.all_gone("a"));
-    // It was told before it was killed, by the guard alone.
+    // It was told to stop before it was killed, by the guard alone.
     assert!(scene.has("1 a stop"), "{}", scene.log());
 
     a.signal(Signal::CONT);
@@ -141,7 +141,7 @@ fn a_program_dies_with_its_guard_and_is_started_again() {
     kill_process(guard, Signal::KILL).unwrap();
     until("the end of both", || is_gone(&program) && is_gone(&guard));
 
-    // A guard that is stopped is found out as soon as there is something for it to do.
+    // A stopped guard is noticed as soon as it should do something.
     until("another start", || scene.starts().len() == 2);
     let (program, guard) = scene.starts()[1];
     stop_guard(guard);
@@ -179,7 +179,7 @@ fn with_once_the_exit_code_is_that_of_the_program() {
     scene.wait_for("start");
     once.signal(Signal::TERM);
     assert_eq!(once.ended(), 143);
-    // The election is left in order: nobody has to wait for the next term.
+    // It released its leadership, so the next term begins without a wait.
     let (code, history, _) = run(&mut scene.tenure(&["history"]));
     assert_eq!(code, 0);
     assert_eq!(history.matches("  resigned\n").count(), 4, "{history}");
@@ -349,7 +349,7 @@ fn what_cannot_work_is_told_before_standing_in_the_election() {
         &["--node", "a\nb", "--", "true"],
         &format!("error: the node id \"a\\nb\" contains '\\n'; {names}\n"),
     );
-    // All of it at once, with the arithmetic.
+    // All mistakes at once, with the calculation.
     told(
         &[
             "--ttl",

@@ -15,7 +15,7 @@ use crate::support::{run, tenure};
 pub(crate) struct Serving {
     child: Child,
     stderr: BufReader<ChildStderr>,
-    /// What it said when it had started.
+    /// What it printed when it had started.
     pub(crate) banner: String,
     pub(crate) address: String,
 }
@@ -25,7 +25,7 @@ impl Serving {
         Self::start_with(folder, arguments, &[])
     }
 
-    /// The same, with these in its environment.
+    /// The same, with these variables in its environment.
     pub(crate) fn start_with(
         folder: &Path,
         arguments: &[&str],
@@ -33,7 +33,7 @@ impl Serving {
     ) -> Self {
         let mut all = vec!["serve", "--listen", "127.0.0.1:0"];
         if !arguments.contains(&"--ttl") {
-            // Long: a machine that stands still for a while is no reason to lose leadership.
+            // Long, so that a machine that stalls for a while does not lose leadership.
             all.extend(["--ttl", "60s"]);
         }
         all.extend(arguments);
@@ -72,13 +72,13 @@ impl Serving {
         self.try_ask(method, path, body).unwrap()
     }
 
-    /// The same with a header, which ends its line.
+    /// The same with a header, which includes its line end.
     #[cfg(feature = "file")]
     fn ask_as(&self, method: &str, path: &str, body: &str, header: &str) -> (u16, String) {
         self.send(method, path, body, header).unwrap()
     }
 
-    /// The same of a server that may have ended.
+    /// The same for a server that may have ended.
     pub(crate) fn try_ask(&self, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
         self.send(method, path, body, "")
     }
@@ -100,13 +100,13 @@ impl Serving {
         Some((status, body.to_owned()))
     }
 
-    /// Sends a signal, and waits for the end: the exit code, and what else was said.
+    /// Sends a signal and waits for the end. Returns the exit code and the rest of the output.
     pub(crate) fn end(self, signal: Signal) -> (Option<i32>, String) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
         self.ended()
     }
 
-    /// How it ends, and what it has said.
+    /// Waits for its end. Returns the exit code and the output.
     pub(crate) fn ended(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         self.stderr.read_to_string(&mut rest).unwrap();
@@ -149,7 +149,7 @@ fn it_says_where_it_is_and_ends_when_asked() {
     }
 }
 
-/// Waits until a server says that it is ready, in this role.
+/// Waits until a server reports that it is ready, in this role.
 #[cfg(feature = "file")]
 fn ready(serving: &Serving, role: &str) {
     let give_up = Instant::now() + Duration::from_secs(60);
@@ -201,7 +201,7 @@ fn a_standby_takes_over_from_a_leader_that_was_killed() {
     assert!(said.contains("note: leading, in term 2\n"), "{said}");
 }
 
-/// Ends a claim of the answer in one of three ways, through a server.
+/// Ends the claim in an answer, in one of three ways, through a server.
 #[cfg(feature = "file")]
 fn end_claim(server: &Serving, claimed: &str, number: u32) -> (u16, String) {
     let of = |name: &str| {
@@ -219,8 +219,8 @@ fn end_claim(server: &Serving, claimed: &str, number: u32) -> (u16, String) {
     (status, format!("{end} {answer}"))
 }
 
-/// Submits one job after the other to a standby while its leader ends by a signal, claims each and ends the claim, and says
-/// what was not taken.
+/// Submits one job after the other to a standby while its leader is ended by a signal, claims each and ends the
+/// claim. Returns the answers that were not successful.
 #[cfg(feature = "file")]
 fn working_while_the_leader_ends(signal: Signal) -> Vec<(u16, String)> {
     let folder = tempfile::tempdir().unwrap();
@@ -269,15 +269,15 @@ fn a_leader_that_is_stopped_costs_no_caller_an_error() {
 #[test]
 #[cfg(feature = "file")]
 fn a_leader_that_is_killed_costs_callers_time_and_no_error() {
-    // What was on its way is sent again. If it had been done, the job with this id is there already; claims and their ends
-    // are answered as they were.
+    // Calls in transit are sent again. If one had been done, the job with this id already exists; claims and their
+    // ends get the same answers as before.
     for (status, answer) in working_while_the_leader_ends(Signal::KILL) {
         let is_there = answer.contains(r#""status":"duplicate""#);
         assert!(status == 200 && is_there, "{status} {answer}");
     }
 }
 
-/// Stops a leader's process without ending it, and lets it go on when it is dropped.
+/// Stops a leader's process without ending it, and continues it when this is dropped.
 #[cfg(feature = "file")]
 struct Hung<'a>(&'a Serving);
 
@@ -307,7 +307,7 @@ fn a_leader_that_hangs_is_not_waited_for_once_another_leads() {
     ready(&standby, "standby");
     let hung = Hung::stop(&leader);
     std::thread::scope(|scope| {
-        // One that can be sent again, and one that cannot.
+        // One call that can be sent again, and one that cannot.
         let submit = scope.spawn(|| {
             let answer = standby.ask("POST", "/v1/jobs", r#"{"type":"t"}"#);
             (Instant::now(), answer)
@@ -316,7 +316,7 @@ fn a_leader_that_hangs_is_not_waited_for_once_another_leads() {
             let answer = standby.ask("POST", "/v1/queues/q/pause", "{}");
             (Instant::now(), answer)
         });
-        // Whoever says how long it waits is answered by then, and nobody leads so soon.
+        // A caller that says how long it waits is answered by then, before there is a new leader.
         let begun = Instant::now();
         let impatient = standby.ask_as("POST", "/v1/jobs", r#"{"type":"t"}"#, "Prefer: wait=1\r\n");
         let waited = begun.elapsed();
@@ -328,7 +328,7 @@ fn a_leader_that_hangs_is_not_waited_for_once_another_leads() {
         while !standby.ask("GET", "/readyz", "").1.contains(r#""leader""#) {
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Well before the old leader would have been given up otherwise, three seconds later.
+        // Well before the call to the old leader would otherwise have been abandoned, three seconds later.
         let latest = Instant::now() + Duration::from_secs(2);
         let (at, answer) = submit.join().unwrap();
         assert_eq!(answer.0, 201, "{answer:?}");
@@ -346,7 +346,7 @@ fn a_leader_that_hangs_is_not_waited_for_once_another_leads() {
 #[test]
 #[cfg(feature = "file")]
 fn a_standby_is_not_ready_when_its_leader_was_killed() {
-    // A slow machine may take as long as a look at the leader was good for, but not always.
+    // A slow machine may take as long as a leader's report is reused, but not every time.
     let mut fastest = Duration::MAX;
     for _ in 0..3 {
         let folder = tempfile::tempdir().unwrap();
@@ -475,7 +475,7 @@ fn tokens_come_from_a_file_or_the_environment_and_are_asked_for() {
 
 #[test]
 fn a_fencing_token_opens_no_broker() {
-    // What `tenure run` gives its programs. Without tokens, no other host may be served.
+    // The variable that `tenure run` sets for its programs. Without tokens, other hosts must not be served.
     let mut serve = tenure(&["serve", "--store", "memory:", "--listen", "0.0.0.0:0"]);
     let (code, _, stderr) = run(serve.env("TENURE_TOKEN", "default/leader:7-and-longer"));
     assert_eq!(code, 2, "{stderr}");

@@ -1,4 +1,4 @@
-//! Servers that are not there, that keep their promises, and that do not.
+//! Stores' servers that are not there, that keep their promises, and that do not.
 
 #[cfg(feature = "postgres")]
 use crate::support::ended;
@@ -163,7 +163,7 @@ fn a_store_that_ignores_if_match_is_named_and_left_clean() {
             "{guarantee} is not named: {stdout}"
         );
     }
-    // What has nothing to do with conditions is not blamed.
+    // Checks that have nothing to do with conditional writes still pass.
     assert!(named("passed").contains(&"read-your-write"), "{stdout}");
     assert!(named("passed").contains(&"values"), "{stdout}");
     assert_eq!(server.names(), Vec::<String>::new(), "left behind");

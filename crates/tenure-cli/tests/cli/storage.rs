@@ -1,5 +1,5 @@
-//! Real processes whose storage gets into trouble: a leader that dies on each engine, a table that is locked, a store that is
-//! replaced.
+//! Real processes and trouble with their storage: a leader that dies on each engine, a table that is locked, a store
+//! that is replaced.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::run::{Running, until};
 use crate::serve::Serving;
 use crate::support::tenure;
 
-/// The servers at hand, by the name of the engine.
+/// The available servers, by the name of the engine.
 fn servers() -> Vec<(&'static str, String)> {
     let known = [
         ("postgres", "TENURE_TEST_POSTGRES"),
@@ -25,7 +25,7 @@ fn servers() -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// Something that no other test uses.
+/// A name that no other test uses.
 fn fresh(prefix: &str) -> String {
     let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     format!("{prefix}_{}_{}", std::process::id(), at.unwrap().as_nanos())
@@ -35,7 +35,8 @@ fn fresh(prefix: &str) -> String {
 
 const FAILOVER_TTL: Duration = Duration::from_secs(10);
 
-/// Two nodes, of which the leader is killed so many times. How long it took each time until the other's program ran.
+/// Runs two nodes, and kills the leader this many times. Returns how long it took each time until the other's program
+/// ran.
 fn failovers(store: &str, folder: &Path, count: usize) -> Vec<Duration> {
     let namespace = fresh("failover");
     let mark = |node: usize| folder.join(format!("mark-{node}"));
@@ -54,7 +55,7 @@ fn failovers(store: &str, folder: &Path, count: usize) -> Vec<Duration> {
     let mut times = Vec::new();
     for round in 0..count {
         let (leader, standby) = (round % 2, (round + 1) % 2);
-        // It has watched for a ttl.
+        // The standby has watched for a ttl.
         std::thread::sleep(FAILOVER_TTL + Duration::from_secs(1));
         assert!(!mark(standby).exists());
         nodes[leader].signal(Signal::KILL);
@@ -67,8 +68,8 @@ fn failovers(store: &str, folder: &Path, count: usize) -> Vec<Duration> {
     times
 }
 
-/// On each engine at hand a standby that has watched for a ttl takes over within a ttl and a tenth of it, its program's start
-/// included. `TENURE_FAILOVERS` says how often.
+/// On each available engine, a standby that has watched for a ttl takes over within a ttl and a tenth, including its
+/// program's start. `TENURE_FAILOVERS` sets how often.
 #[cfg(feature = "sqlite")]
 #[test]
 fn a_leader_that_dies_is_replaced_within_a_ttl_and_a_tenth() {
@@ -100,19 +101,19 @@ fn a_leader_that_dies_is_replaced_within_a_ttl_and_a_tenth() {
 
 // ---- a table that is locked -----------------------------------------------------------------------------------------
 
-/// The lock lasts much longer: sessions end, and give up trying to say so.
+/// The lock lasts much longer than this: sessions end, and stop trying to record that.
 const LOCK_TTL: Duration = Duration::from_secs(6);
 
-/// A database of its own, and somebody with a client.
+/// A new database, and a client for it.
 struct Database {
     url: String,
-    /// How often a process may be connected.
+    /// The most connections of a process.
     most: usize,
     /// The client, for a statement.
     client: Box<dyn Fn(&str) -> Command>,
-    /// What holds the table for so many seconds.
+    /// The statement that locks the table for a number of seconds.
     lock: fn(u64) -> String,
-    /// How often each process is connected.
+    /// The query for the number of connections of each process.
     count: String,
 }
 
@@ -124,8 +125,8 @@ impl Database {
     }
 }
 
-/// Two brokers and ten nodes while the table is locked: nobody makes more connections than is documented, and when the lock is gone
-/// everything is back within a ttl.
+/// Two brokers and ten nodes while the table is locked: none makes more connections than documented, and when the lock
+/// is gone everything works again within a ttl.
 fn locked(database: &Database) {
     let seconds = std::env::var("TENURE_LOCK_SECONDS").map_or(20, |text| text.parse().unwrap());
     let folder = tempfile::tempdir().unwrap();
@@ -185,7 +186,7 @@ fn locked(database: &Database) {
         std::thread::sleep(Duration::from_millis(300));
     }
     let unlocked = Instant::now();
-    // Programs that run make them again.
+    // Running programs create them again.
     for node in 0..nodes.len() {
         std::fs::remove_file(mark(node)).unwrap();
     }
@@ -219,7 +220,7 @@ fn a_locked_table_of_postgres_costs_no_connections_and_no_more_time_than_a_ttl()
     let (base, _) = server.rsplit_once('/').unwrap();
     let url = format!("{base}/{name}");
     locked(&Database {
-        // One to listen, eight for the session, eight for everything else.
+        // One connection to listen, eight for the session, eight for everything else.
         most: 17,
         client: Box::new(psql(url.clone())),
         url: format!("{url}?application_name=NAME"),
@@ -263,7 +264,7 @@ fn a_locked_table_of_mariadb_costs_no_connections_and_no_more_time_than_a_ttl() 
     let admin = client(String::from("mysql"));
     let create = format!("CREATE DATABASE {name}");
     assert!(admin(&create).status().unwrap().success());
-    // A user for each process: nothing else tells their connections apart.
+    // A user for each process, since nothing else distinguishes their connections.
     let prefix = format!("t{}", std::process::id());
     let users: Vec<String> = (0..2).map(|node| format!("{prefix}_b{node}")).collect();
     let users = users
@@ -278,7 +279,7 @@ fn a_locked_table_of_mariadb_costs_no_connections_and_no_more_time_than_a_ttl() 
         assert!(admin(&create).status().unwrap().success());
     }
     locked(&Database {
-        // Eight for the session, eight for everything else.
+        // Eight connections for the session, eight for everything else.
         most: 16,
         client: Box::new(client(name.clone())),
         url: format!("mysql://{prefix}_NAME@{place}/{name}"),
@@ -307,8 +308,8 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.unwrap().success());
 }
 
-/// Brokers whose store is deleted, or replaced by a copy: from then on they acknowledge nothing, and within a heartbeat none says
-/// that it is ready.
+/// Brokers whose store is deleted, or replaced by a copy: from then on they acknowledge nothing, and within a heartbeat
+/// none reports ready.
 #[cfg(feature = "sqlite")]
 #[test]
 fn brokers_whose_store_is_replaced_acknowledge_nothing_and_are_not_ready() {
@@ -368,11 +369,11 @@ fn brokers_whose_store_is_replaced_acknowledge_nothing_and_are_not_ready() {
             std::thread::sleep(Duration::from_millis(20));
         }
         eprintln!("{scheme}, deleted: {is_deleted}: {number} submits; ready for {ready_until:?}");
-        // An answer of the store is good for a second.
+        // An answer from the store is reused for a second.
         let most = heartbeat + Duration::from_secs(1);
         assert!(ready_until <= most, "{scheme}: ready for {ready_until:?}");
         assert!(!is_deleted || !path.exists(), "{scheme}: it was made anew");
-        // Whoever starts them again gets brokers that use what is there now. What is nowhere may come back.
+        // Restarted brokers use what is there now. A deleted store may still come back, so those are left out.
         for broker in brokers.into_iter().filter(|_| !is_deleted) {
             let (code, said) = broker.ended();
             assert_eq!(code, Some(2), "{scheme}: {said}");
@@ -381,8 +382,8 @@ fn brokers_whose_store_is_replaced_acknowledge_nothing_and_are_not_ready() {
     }
 }
 
-/// The folder of a namespace that is moved away under its brokers, and made again by somebody: they do not begin it anew, and
-/// end as they do when the whole store is replaced.
+/// The folder of a namespace is moved away under its brokers and created again by another process: they do not start it
+/// anew, and exit as they do when the whole store is replaced.
 #[test]
 fn brokers_whose_namespace_is_replaced_end_and_acknowledge_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -417,7 +418,7 @@ fn brokers_whose_namespace_is_replaced_end_and_acknowledge_nothing() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(!path.exists(), "they began it anew");
-    // A process that starts now cannot know that there was something.
+    // A process that starts now cannot know that there was something before.
     let third = start("three");
     for broker in brokers {
         let (code, said) = broker.ended();

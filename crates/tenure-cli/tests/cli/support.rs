@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::process::{Command, Output};
 
-/// Where the binary is. Another user than the one who built it may have to be given a copy.
+/// The binary's path. Other users than the one who built it may need a copy.
 pub(crate) fn binary() -> OsString {
     std::env::var_os("TENURE_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_tenure").into())
 }
 
-/// The binary, with nothing in its environment that would change what it prints.
+/// The binary, without variables that would change its output.
 pub(crate) fn tenure(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(arguments);
@@ -35,12 +35,12 @@ pub(crate) fn tenure(arguments: &[&str]) -> Command {
     ] {
         command.env_remove(variable);
     }
-    // A broker whose stderr is no terminal would speak to programs.
+    // A broker whose stderr is not a terminal would log JSON.
     command.env("TENURE_LOG_FORMAT", "text");
     command
 }
 
-/// What a run left: exit code, stdout, stderr.
+/// The result of a run: exit code, stdout, stderr.
 pub(crate) type Ended = (i32, String, String);
 
 pub(crate) fn run(command: &mut Command) -> Ended {
@@ -66,8 +66,8 @@ pub(crate) fn check(arguments: &[&str], code: i32, stdout: &str, stderr: &str) {
     );
 }
 
-/// The URL of a server that this test needs. Without one the test says that it is skipped, or fails where
-/// nothing may be.
+/// The URL of a server that this test needs. Without one the test prints that it is skipped, or fails where skipping
+/// is not allowed.
 #[cfg(any(feature = "object", feature = "postgres"))]
 pub(crate) fn server(variable: &str) -> Option<String> {
     tenure_testkit::skip::server(variable)

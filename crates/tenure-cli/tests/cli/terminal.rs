@@ -1,4 +1,4 @@
-//! On a terminal there are colours and a line that tells how far the run has come.
+//! On a terminal there are colours and a line of progress.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,7 +9,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::support::tenure;
 
-/// Runs a quick check on a terminal of its own and returns everything the terminal got.
+/// Runs a quick check on a new terminal and returns everything that the terminal got.
 fn on_terminal(environment: &[(&str, &str)]) -> String {
     let mut command = tenure(&["store", "check", "memory:", "--quick"]);
     command.envs(environment.iter().copied());
@@ -31,7 +31,7 @@ fn run_on_terminal(mut command: Command) -> String {
         .stderr(File::from(terminal))
         .spawn()
         .unwrap();
-    // It holds the terminal open as well.
+    // The command also holds the terminal open.
     drop(command);
     let mut seen = Vec::new();
     // The last writer closing a terminal is an error to its reader, not an end.

@@ -14,7 +14,7 @@ use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use crate::serve::Serving;
 use crate::support::{run, tenure};
 
-/// Nothing is measured against it.
+/// A generous limit; nothing is measured against it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn serving(folder: &std::path::Path) -> (Serving, String) {
@@ -77,7 +77,7 @@ fn terminal() -> (File, OwnedFd) {
     (File::from(controller), terminal)
 }
 
-/// Everything that a terminal shows, as it comes.
+/// Reads everything that a terminal shows, as it comes.
 fn read_on(mut controller: File) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -128,7 +128,7 @@ fn the_terminal_is_given_back_however_it_ends() {
             kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         }
         child.wait().unwrap();
-        // Back from the other screen, with the cursor, and lines are edited again.
+        // The terminal is restored: the normal screen, the cursor, and line editing.
         until(&pieces, &mut seen, "\x1b[?1049l");
         until(&pieces, &mut seen, "\x1b[?25h");
         assert_eq!(

@@ -102,7 +102,7 @@ fn a_program_does_not_inherit_the_secrets_of_the_worker() {
         "OTEL_EXPORTER_OTLP_HEADERS",
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
     ];
-    // The last lines of it are kept with the job.
+    // The last lines of its stderr are kept with the job.
     let program = "env | grep -E '^(TENURE|OTEL|OF)_' >&2; exit 1";
     let mut worker = tenure(&["worker", "--type", "work", "--exec", program]);
     worker
@@ -141,7 +141,7 @@ fn a_program_is_told_the_trace_of_its_job() {
         scene.reaches(id, "completed")["result"].clone()
     };
     assert_eq!(submit("b", PARENT), format!("{PARENT} x=1"));
-    // What is malformed is as if it were not there.
+    // A malformed value is ignored.
     assert_eq!(submit("c", "what"), " ");
     let arguments = ["job", "submit", "work", "--traceparent", "what"];
     let (code, _, stderr) = run(tenure(&arguments).env("TENURE_SERVER", scene.url()));
@@ -160,7 +160,7 @@ impl Worker {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
-    /// The exit code, and everything it said.
+    /// The exit code, and its whole stderr.
     fn ended(mut self) -> (Option<i32>, String) {
         let mut stderr = String::new();
         let mut pipe = self.0.stderr.take().unwrap();
@@ -244,7 +244,7 @@ fn a_cancelled_job_ends_its_program_and_what_that_started() {
     ends(&child);
 }
 
-/// A program that cleans up for longer than a lease.
+/// A program whose clean-up takes longer than a lease.
 #[test]
 fn a_cancelled_job_is_kept_until_its_program_has_ended() {
     let scene = Scene::new();
@@ -346,7 +346,7 @@ fn a_job_that_finds_no_room_for_its_program_is_handed_back() {
         command.args(["--pid", &pid, &format!("--nofile={files}:")]);
         assert!(command.status().unwrap().success());
     };
-    // So few that none is left beside what the session needs.
+    // So few that none is left besides those of the worker itself.
     limit("24");
     for id in ["b", "c", "d"] {
         scene.submit(id, "1", &["--max-attempts", "1"]);
@@ -370,7 +370,7 @@ fn a_job_that_finds_no_room_for_its_program_is_handed_back() {
     assert!(stderr.contains("are reserved for the session"), "{stderr}");
 }
 
-/// A user that may have no more processes for a while: the guard of a program cannot be started.
+/// A user that may not have more processes for a while, so that a program's guard cannot be started.
 #[cfg(feature = "file")]
 #[test]
 fn a_job_that_finds_no_process_for_its_program_is_handed_back() {
@@ -383,7 +383,7 @@ fn a_job_that_finds_no_process_for_its_program_is_handed_back() {
     // Makes a copy of the binary that everybody may start.
     let plain = nobody(scene.folder.path(), &[]);
     let limited = |line: &str| {
-        // A user of whom there are no other processes.
+        // A user without other processes.
         let user = (100_000 + std::process::id() % 100_000).to_string();
         let mut command = Command::new("setpriv");
         command
@@ -448,7 +448,7 @@ fn a_second_signal_hands_the_job_back() {
     let line = "echo $$ >pid.new; mv pid.new pid; sleep 1000";
     // One slot, so that no further claim waits.
     let worker = scene.worker(line, &["--drain", "1h", "--concurrency", "1"]);
-    // On its last attempt: a worker that stops must not be the death of it.
+    // On its last attempt: the end of a worker must not make the job dead.
     scene.submit("a", "1", &["--max-attempts", "1"]);
     let pid = scene.made("pid");
     worker.send(Signal::INT);
@@ -474,7 +474,7 @@ fn a_worker_that_is_killed_takes_its_program_with_it() {
     ends(&pid);
 }
 
-/// It cannot renew its claim, and nobody can tell that it is not dead.
+/// A stopped worker cannot renew its claim, and looks dead to everybody.
 #[test]
 fn the_program_of_a_stopped_worker_ends_before_the_next_attempt_begins() {
     let scene = Scene::new();
@@ -509,7 +509,7 @@ fn as_process_1_a_worker_keeps_no_zombies() {
         return;
     }
     let scene = Scene::new();
-    // Each leaves one behind that ends before it does, and one that would not.
+    // Each leaves a process behind that ends before it does, and one that would not end.
     let line = "(sleep 0.1 &); (sleep 1000 &); sleep 0.3";
     let mut command = first_process(&["worker", "--type", "work", "--exec", line]);
     let child = command
@@ -533,7 +533,7 @@ fn as_process_1_a_worker_keeps_no_zombies() {
     assert_eq!(code, Some(0), "{stderr}");
 }
 
-/// A program whose work is done by processes that it is not the parent of, one of them in a session of its own.
+/// A program whose work is done by processes that are not its children, one of them in its own session.
 const FAMILY: &str = "
     setsid sh -c 'echo $$ >away.new; mv away.new away; exec sleep 1000' &
     sh -c 'echo $$ >child.new; mv child.new child; exec sleep 1000'
@@ -605,7 +605,7 @@ fn a_guard_that_is_killed_fails_the_job_and_leaves_nothing() {
 fn a_job_is_kept_while_its_guard_is_stopped() {
     let scene = Scene::new();
     let line = format!("echo $PPID >guard.new; mv guard.new guard; {FAMILY}");
-    // Longer than a handler is waited for that says nothing of it: it must not be dropped, and its job handed back.
+    // Longer than a handler is normally waited for: it must not be dropped and its job released.
     let worker = scene.worker(
         &line,
         &["--drain", "0s", "--kill-after", "7s", "--lease", "3s"],
@@ -615,7 +615,7 @@ fn a_job_is_kept_while_its_guard_is_stopped() {
     let family = [scene.made("away"), scene.made("child")];
     stop_guard(Pid::from_raw(guard).unwrap());
     worker.send(Signal::TERM);
-    // It is nobody else's before the last of its processes has ended.
+    // No other worker gets it before the last of its processes has ended.
     scene.reaches("a", "ready");
     let left: Vec<_> = family.iter().filter(|pid| is_running(pid)).collect();
     let _ = kill_process(Pid::from_raw(guard).unwrap(), Signal::CONT);
@@ -634,7 +634,7 @@ fn a_job_whose_guard_is_stopped_is_ended() {
     let guard = scene.made("guard");
     let family = [scene.made("away"), scene.made("child")];
     stop_guard(Pid::from_raw(guard.parse().unwrap()).unwrap());
-    // If the worker died now, nobody would end the program.
+    // If the worker died now, nothing would end the program.
     assert_eq!(scene.reaches("a", "dead")["error"], "killed by signal 9");
     family.iter().for_each(|pid| assert!(!is_running(pid)));
     assert!(!is_running(&guard));
@@ -721,7 +721,7 @@ fn a_result_that_is_too_large_is_left_out_and_the_job_is_completed() {
     let scene = Scene::new();
     let line = r#"read -r length; printf '"'; head -c "$length" /dev/zero | tr '\0' x; echo '"'"#;
     let worker = scene.worker(line, &[]);
-    // With its quotation marks: as large as may be, one more, and more than is kept of what it writes.
+    // With its quotation marks: the largest allowed, one more, and more than is kept of the output.
     for (id, length) in [
         ("a", "16382"),
         ("b", "16383"),
@@ -747,7 +747,7 @@ fn a_result_that_is_too_large_is_left_out_and_the_job_is_completed() {
 #[test]
 fn a_stalled_reader_of_stderr_costs_no_job_its_lease() {
     let scene = Scene::new();
-    // One that says much, and one that takes longer than its lease.
+    // One that writes a lot, and one that takes longer than its lease.
     let line = r#"read -r kind; case $kind in
         1) head -c 300000 /dev/zero | tr '\0' '\n' >&2;;
         2) touch slow; sleep 6;;

@@ -1,4 +1,4 @@
-//! The load itself, and what is measured of it.
+//! Makes the load and measures it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,19 +22,19 @@ const JOB_TYPE: &str = "bench";
 /// How many jobs one claim takes.
 const CLAIM: u32 = 100;
 
-/// The most calls under way with `--rate`. What cannot start by then waits, and its wait is measured.
+/// The most calls under way with `--rate`. Further ones wait, and their wait is measured.
 const OUTSTANDING_MAX: usize = 4_096;
 
 /// How many deletes are under way at once.
 const DELETERS: usize = 64;
 
-/// How long to wait for the rest to be worked off.
+/// How long to wait until the remaining jobs are done.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The longest latency that is told apart.
+/// The longest latency that is recorded exactly.
 const LATENCY_MAX: Duration = Duration::from_secs(600);
 
-/// What is measured. Latencies are in microseconds.
+/// The measurements. Latencies are in microseconds.
 pub(super) struct Meter {
     submit: Mutex<Histogram<u64>>,
     pick_up: Mutex<Histogram<u64>>,
@@ -44,9 +44,9 @@ pub(super) struct Meter {
     calls: AtomicU64,
     failed: AtomicU64,
     first_error: Mutex<Option<String>>,
-    /// How many ids were made.
+    /// The number of ids made so far.
     ids: AtomicU64,
-    /// When each job that was not worked off yet was submitted, or was to be.
+    /// When each unfinished job was submitted, or should have been.
     started: Mutex<HashMap<String, Instant>>,
 }
 
@@ -128,7 +128,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What every caller needs to know.
+/// What every caller needs.
 #[derive(Clone)]
 struct Caller {
     client: Client,
@@ -192,7 +192,7 @@ async fn at_concurrency(caller: &Caller, concurrency: u32, until: Instant) {
     callers.join_all().await;
 }
 
-/// Calls start at their times, whatever happens to those before.
+/// Calls start at fixed times, even if earlier ones are still under way.
 async fn at_rate(caller: &Caller, rate: u32, until: Instant) {
     let started = Instant::now();
     let slots = Arc::new(Semaphore::new(OUTSTANDING_MAX));
@@ -215,7 +215,7 @@ async fn at_rate(caller: &Caller, rate: u32, until: Instant) {
 }
 
 impl Caller {
-    /// One submit that was to start at `due`.
+    /// One submit, which should have started at `due`.
     async fn submit(&self, due: Instant) {
         let first = self
             .meter
@@ -231,7 +231,7 @@ impl Caller {
         };
         let jobs: Vec<NewJob> = ids.iter().map(job).collect();
         if self.is_tracked {
-            // Before it is sent: a worker may be done with it before this is answered.
+            // Noted before the job is sent: a worker may finish it before the submit is answered.
             let marks = ids.iter().map(|id| (id.clone(), due));
             lock(&self.meter.started).extend(marks);
         }
@@ -251,7 +251,7 @@ impl Caller {
     }
 }
 
-/// Claims and completes until it is over.
+/// Claims and completes jobs until the benchmark is over.
 async fn work(caller: Caller, number: u32, is_over: Arc<AtomicBool>) {
     let mut request = claim_of(&caller.queue, &format!("bench-{number}"));
     request.wait_ms = 1_000;
@@ -311,7 +311,7 @@ fn claim_of(queue: &QueueName, worker: &str) -> ClaimRequest {
     request
 }
 
-/// Works off what is left.
+/// Claims and completes the remaining jobs.
 pub(super) async fn clean(client: &Client, queue: &QueueName) -> Result<(), Error> {
     let request = claim_of(queue, "bench");
     loop {
@@ -327,8 +327,8 @@ pub(super) async fn clean(client: &Client, queue: &QueueName) -> Result<(), Erro
     }
 }
 
-/// Deletes the jobs, which have all ended: they would push real ones out of what is kept of finished jobs. Says how many
-/// are left; a token for workers may not delete any.
+/// Deletes the jobs, which have all ended: otherwise they would push real ones out of the limited number of finished
+/// jobs that are kept. Returns how many are left; a token with the scope `worker` may not delete any.
 pub(super) async fn delete(
     client: &Client,
     queue: &QueueName,
@@ -349,7 +349,7 @@ pub(super) async fn delete(
                 let id = JobId::new(id_of(&queue, number)).expect("it was submitted");
                 match client.forget(&id).await {
                     Ok(()) | Err(Error::NotFound(_)) => {}
-                    // Another claimed it, or paused the queue.
+                    // Someone else claimed it, or paused the queue.
                     Err(Error::State(_)) => left += 1,
                     Err(error) => return Err(error),
                 }

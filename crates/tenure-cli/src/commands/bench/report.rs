@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! The results, for people and for programs.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) struct Report {
     whole_ms: Option<Quantiles>,
 }
 
-/// Milliseconds.
+/// In milliseconds.
 #[derive(Debug, Serialize)]
 struct Quantiles {
     count: u64,
@@ -143,7 +143,7 @@ fn quantiles(meter: &Meter, latency: Latency) -> Option<Quantiles> {
     })
 }
 
-/// Three digits behind the point are more than is known.
+/// Three decimals are more than the measurement can tell.
 fn round(figure: f64) -> f64 {
     (figure * 1_000.0).round() / 1_000.0
 }

@@ -1,4 +1,4 @@
-//! A program and everything that descends from it, as its guard sees it: see [`family`](crate::commands::family).
+//! How a guard ends a program and all its descendants: see [`family`](crate::commands::family).
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use rustix::time::Timespec;
 use super::message::Status;
 use crate::commands::family::{Left, children, kill};
 
-/// How often to look whether what was killed is gone, and what may not be killed. The end of a child wakes the
-/// guard before that.
+/// How often to check whether killed processes are gone, and which may not be killed. The end of a child wakes the
+/// guard sooner.
 const LOOK: Duration = Duration::from_millis(10);
 const LOOK_WHEN_STUCK: Duration = Duration::from_millis(250);
 
-/// Sends a signal to the whole group; whether that is permitted. A stopped program is continued, or it could
-/// not react.
+/// Sends a signal to the whole group, and returns whether that is permitted. Also continues a stopped program, which
+/// could not react otherwise.
 pub(super) fn tell_group(program: Pid, signal: Signal) -> bool {
     let told = kill_process_group(program, signal);
     let _ = kill_process_group(program, Signal::CONT);
     told != Err(Errno::PERM)
 }
 
-/// Kills whatever is left and returns, when all of it is gone, how the program ended. Says which process may
-/// not be killed, and then waits for it.
+/// Kills everything that is left, and returns how the program ended once all of it is gone. Reports a process that
+/// may not be killed, and waits for its end.
 pub(super) fn end_all(program: Pid, mut stuck: impl FnMut(Pid)) -> Status {
-    // Before the program is reaped: until then nobody else can have been given its number.
+    // Done before the program is reaped: until then no other process can have its id.
     let _ = kill_process_group(program, Signal::KILL);
     let mut status = None;
     let mut told = None;
@@ -46,7 +46,7 @@ pub(super) fn end_all(program: Pid, mut stuck: impl FnMut(Pid)) -> Status {
             Left::Nothing | Left::Dying => LOOK,
         };
         let pause = Timespec::try_from(pause).expect("a short time");
-        // A signal, such as that a child has ended, wakes it as well.
+        // A signal, such as that a child has ended, also ends the pause.
         let _ = poll(&mut [], Some(&pause));
     }
     match status.and_then(|status| Some((status, status.terminating_signal()?))) {
@@ -55,7 +55,7 @@ pub(super) fn end_all(program: Pid, mut stuck: impl FnMut(Pid)) -> Status {
     }
 }
 
-/// Lets go of every child that has ended; whether there is none left.
+/// Reaps every child that has ended. Returns whether none is left.
 fn reap(program: Pid, status: &mut Option<WaitStatus>) -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -68,7 +68,7 @@ fn reap(program: Pid, status: &mut Option<WaitStatus>) -> bool {
     }
 }
 
-/// Lets go of orphans that have ended by themselves.
+/// Reaps orphans that have ended.
 pub(super) fn reap_orphans(program: Pid) {
     for child in children() {
         if child != program {

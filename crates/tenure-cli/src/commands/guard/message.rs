@@ -1,4 +1,4 @@
-//! What `tenure run` and its guard say to each other: one line each.
+//! The messages between `tenure run` and its guard, one line each.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use tenure::core::Moment;
 /// From `tenure run` to the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Trust was extended. The first order; the program is not started before.
+    /// Trust lasts until then. This is the first order: the program is not started before it.
     Until(Until),
-    /// Tell the whole group to stop, with this signal.
+    /// Tell the whole process group to stop, with this signal.
     Stop(Signal),
     /// Pass a signal on to the program alone.
     Pass(Signal),
@@ -33,9 +33,9 @@ pub(crate) struct Until {
 pub(crate) enum Report {
     /// The program runs; its process id, which is that of its group.
     Started(i32),
-    /// An order that extends trust has arrived: the guard is not stopped, and will kill the program then.
+    /// An order that extends trust has arrived, so the guard is not stopped. It will kill the program at this moment.
     Heard(Moment),
-    /// This process of the program may not be killed. The guard goes on trying.
+    /// This process of the program may not be killed. The guard keeps trying.
     Stuck(i32),
     /// The program has ended and nothing of it is left.
     Ended { status: Status, why: Why },
@@ -51,15 +51,15 @@ pub(crate) enum Status {
 /// Why a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// By itself.
+    /// It ended without being told.
     Itself,
-    /// `tenure run` wanted it.
+    /// `tenure run` told it to.
     Told,
     /// Trust was not extended in time, or there is no `tenure run` any more.
     Late,
-    /// It could not be started for want of processes, files or memory, and never ran.
+    /// It could not be started because processes, files or memory were short, and never ran.
     Short,
-    /// Its guard was killed, which takes the program with it. No guard says this of itself.
+    /// Its guard was killed, and the program with it. A guard never reports this itself.
     Unguarded,
 }
 

@@ -1,8 +1,9 @@
-//! What a guard leaves behind when it is killed.
+//! Processes that a killed guard leaves behind.
 //!
-//! This process is the reaper of orphans below it, so whatever loses its guard becomes its child. All its
-//! children are guards, then, or were under a guard that is dead, and are to be killed. That is so only if it
-//! had none when it started: else the orphans of those would look the same, and it inherits nothing.
+//! This process is the reaper of orphans below it, so processes that lose their guard become its children. So each of
+//! its children is either a guard, or was below a dead guard and has to be killed. This holds only if this process
+//! had no children when it started: otherwise their orphans would look the same, so then it does not adopt orphans at
+//! all.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,8 +14,7 @@ use tokio::process::{Child, Command};
 
 use crate::commands::family::{self, Left};
 
-/// The guards that live. Locked while one is started: between its birth and its entry here it must not be taken
-/// for an orphan.
+/// The living guards. Locked while a guard is started: before it is listed here it must not be taken for an orphan.
 static GUARDS: Mutex<Guards> = Mutex::new(Guards {
     running: Vec::new(),
     is_adopter: false,
@@ -25,7 +25,7 @@ struct Guards {
     is_adopter: bool,
 }
 
-/// Makes this process the reaper of the orphans below it. Before the first guard.
+/// Makes this process the reaper of the orphans below it. Called before the first guard is started.
 pub(crate) fn adopt() -> anyhow::Result<()> {
     if !family::children().is_empty() {
         tracing::debug!(
@@ -56,22 +56,22 @@ pub(super) fn spawn(command: std::process::Command) -> io::Result<Child> {
     Ok(child)
 }
 
-/// A guard was waited for.
+/// Removes a guard that was waited for.
 pub(super) fn let_go(guard: Option<u32>) {
     if let Some(guard) = pid(guard) {
         guards().running.retain(|&running| running != guard);
     }
 }
 
-/// Kills every orphan and lets go of those that are gone; what is left of them. Of several dead guards each waits
-/// for the orphans of all.
+/// Kills every orphan, reaps those that are gone, and returns what is left. With several dead guards, each waits for
+/// the orphans of all of them.
 pub(super) fn kill() -> Left {
     let guards = guards();
     if !guards.is_adopter {
         return Left::Nothing;
     }
-    // Twice: the kernel lists children one by one, and skips one if another is waited for at that very moment, as a
-    // guard may be by another thread.
+    // Listed twice: the kernel lists children one by one, and may skip one if another child is reaped at that moment,
+    // as another thread may do with a guard.
     let mut orphans = family::children();
     for child in family::children() {
         if !orphans.contains(&child) {
@@ -82,11 +82,11 @@ pub(super) fn kill() -> Left {
     let left = family::kill(&orphans);
     let mut is_over = true;
     for orphan in orphans {
-        // An error is one that is gone.
+        // An error means that it is gone.
         is_over &= !matches!(waitpid(Some(orphan), WaitOptions::NOHANG), Ok(None));
     }
     match left {
-        // Those that ended just now may have left children of their own.
+        // Processes that have just ended may have left children.
         Left::Nothing if is_over => Left::Nothing,
         Left::Nothing | Left::Dying => Left::Dying,
         stuck @ Left::Stuck(_) => stuck,
@@ -97,7 +97,7 @@ fn pid(id: Option<u32>) -> Option<Pid> {
     Pid::from_raw(i32::try_from(id?).ok()?)
 }
 
-/// Plain data: a panic elsewhere leaves it whole.
+/// Plain data, which stays consistent if another thread panics.
 fn guards() -> MutexGuard<'static, Guards> {
     GUARDS.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -30,7 +30,7 @@ pub(crate) async fn delete(arguments: Delete) -> anyhow::Result<ExitCode> {
     each(arguments.jobs, delete).await
 }
 
-/// Changes one job after the other, and says what came of each: a word for its status, or why it was refused.
+/// Changes one job after the other, and prints each result: a word for its status, or why it was refused.
 async fn each(
     arguments: NamedJobs,
     change: impl AsyncFn(&Client, &JobId) -> Result<&'static str, Error>,

@@ -39,7 +39,7 @@ struct Document<'a> {
     next: Option<u64>,
 }
 
-/// As many as were asked for: a server that searches may answer with fewer, and where to go on.
+/// Gets as many jobs as were asked for: a search may answer with fewer, and where to continue.
 async fn all(client: &Client, listing: &Listing, limit: u32) -> anyhow::Result<JobsAnswer> {
     let mut all = client.jobs(listing).await?;
     while let Some(next) = all.next

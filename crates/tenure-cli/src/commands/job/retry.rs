@@ -1,4 +1,4 @@
-//! `tenure job retry`: run jobs again that were given up, by somebody or after their last attempt.
+//! `tenure job retry`: run dead or cancelled jobs again.
 
 use std::process::ExitCode;
 

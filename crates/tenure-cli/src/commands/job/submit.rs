@@ -15,8 +15,8 @@ use crate::commands::at_server::{ask, document, payload, write};
 use crate::commands::timed::WithTimes;
 use crate::output::{self, Hinted, table};
 
-/// How many lines of a batch go into one call, and how large they may be together: servers take a MiB at a
-/// time by default.
+/// How many lines of a batch go into one call, and how large they may be together: by default, brokers take 1 MiB per
+/// request.
 const BATCH: usize = 500;
 const BATCH_BYTES: usize = 512 * 1024;
 
@@ -57,8 +57,8 @@ fn job(arguments: &Submit) -> anyhow::Result<NewJob> {
     Ok(job)
 }
 
-/// The span that jobs belong to. What comes from the environment is nobody's wish: if it is malformed, there is
-/// none.
+/// The span that jobs belong to. A malformed span in the environment is ignored, since the user did not ask for it
+/// here.
 fn span(arguments: &Submit) -> anyhow::Result<(Option<Traceparent>, Option<Tracestate>)> {
     if let Some(parent) = &arguments.traceparent {
         let parent = parent
@@ -72,7 +72,7 @@ fn span(arguments: &Submit) -> anyhow::Result<(Option<Traceparent>, Option<Trace
     Ok((parent, state.filter(|_| parent.is_some())))
 }
 
-/// Read by the same rules as the HTTP interface reads it.
+/// Parses a time by the same rules as the HTTP interface.
 fn time(text: &str) -> anyhow::Result<SystemTime> {
     #[derive(serde::Serialize)]
     struct Wish<'a> {
@@ -130,8 +130,8 @@ async fn single(client: &Client, arguments: &Submit, job: NewJob) -> anyhow::Res
     })
 }
 
-/// Jobs from standard input. All lines are read before the first is sent: a mistake on the last line must
-/// not be found when the others are on their way.
+/// Submits jobs from standard input. All lines are read before the first is sent: a mistake on the last line must be
+/// found before the others are submitted.
 async fn batch(client: &Client, arguments: &Submit) -> anyhow::Result<ExitCode> {
     let (parent, state) = span(arguments)?;
     let mut jobs = Vec::new();
@@ -179,7 +179,7 @@ async fn batch(client: &Client, arguments: &Submit) -> anyhow::Result<ExitCode> 
         match client.submit_all(some).await {
             Ok(mut submitted) => all.append(&mut submitted),
             Err(error) => {
-                // What was accepted is told first: nobody else knows those ids.
+                // Accepted jobs are printed first: their ids are known nowhere else.
                 if !all.is_empty() {
                     show(arguments, &all)?;
                 }
@@ -222,7 +222,7 @@ fn show(arguments: &Submit, all: &[Submitted]) -> anyhow::Result<()> {
     })
 }
 
-/// Which lines a call was about that failed. Where the broker names one of its jobs, it is that line.
+/// Names the lines of a call that failed, or the one line if the broker names one of its jobs.
 fn refused_lines(numbers: &[usize], error: &str) -> String {
     let named = error.split_once("jobs[").and_then(|(_, rest)| {
         let place: usize = rest.split_once(']')?.0.parse().ok()?;
@@ -237,7 +237,7 @@ fn refused_lines(numbers: &[usize], error: &str) -> String {
     }
 }
 
-/// Lines, with their verb.
+/// The line numbers, with a verb.
 fn lines(numbers: &[usize]) -> String {
     match numbers {
         [first, .., last] => format!("lines {first} to {last} were"),

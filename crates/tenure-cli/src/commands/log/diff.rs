@@ -1,7 +1,7 @@
-//! `tenure log diff`: which jobs came, went and changed between two places or snapshots.
+//! `tenure log diff`: which jobs were added, removed and changed between two places or snapshots.
 //!
-//! Both states are read in the order of the log, side by side, so no more than a few jobs of each are in
-//! memory, and the state itself where it has to be rebuilt.
+//! Both states are read side by side in log order, so only a few jobs of each are in memory, or one whole state where
+//! it has to be rebuilt.
 
 use std::process::ExitCode;
 
@@ -16,10 +16,10 @@ use crate::args::LogDiff;
 use crate::output::{Data, Hinted, printable};
 use crate::{EXIT_NO, times};
 
-/// Moments, among the fields of a job.
+/// The fields of a job that are times.
 const TIMES: [&str; 3] = ["created_at", "run_at", "changed_at"];
 
-/// What is compared, and where it is in the log.
+/// One side of the comparison, and its place in the log.
 #[derive(Debug)]
 struct Side {
     place: u64,
@@ -71,7 +71,7 @@ async fn side(stored: &Stored, text: &str) -> anyhow::Result<Side> {
     match text.parse()? {
         Name::Snapshot(name) => {
             let name = Name::Snapshot(name);
-            // Also finds out whether it is there, and whole enough to be compared.
+            // Also checks that it exists and is complete enough to be compared.
             let manifest = stored.frames(&name).next().await?;
             let place = manifest.map_or(0, |manifest| manifest.place);
             let snapshot = Some(name);
@@ -150,7 +150,7 @@ impl Report {
         }
     }
 
-    /// Tells of something that is new, gone or different.
+    /// Prints something that was added, removed or changed.
     fn changed(
         &mut self,
         kind: &str,
@@ -216,7 +216,7 @@ impl Difference {
 
 fn differences(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Difference> {
     let mut fields: Vec<&String> = before.keys().chain(after.keys()).collect();
-    // The state says most.
+    // The state comes first, since it matters most.
     fields.sort_by_key(|field| (*field != "state", *field));
     fields.dedup();
     let of = |map: &Map<String, Value>, field: &str| map.get(field).cloned().unwrap_or_default();
@@ -231,7 +231,7 @@ fn differences(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<D
         .collect()
 }
 
-/// Something whole, in a few words; `--json` has all of it.
+/// A short summary of a job or setting; `--json` prints all of it.
 fn summary(kind: &str, whole: &Map<String, Value>) -> String {
     if kind != "job" {
         return Value::Object(whole.clone()).to_string();

@@ -1,5 +1,5 @@
-//! Two states of a queue, job by job in the order of the log: of two snapshots as they stream in, or of two
-//! places, rebuilt in one machine.
+//! Two states of a queue, job by job in the order of the log: either two snapshots, read as streams, or the states at
+//! two places, rebuilt in one machine.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,11 +9,11 @@ use tenure::log::inspect::{Frames, Kind, Name, Stored};
 use tenure::log::{Machine, Position, Record, Rules};
 use tenure::queue::Unreadable;
 
-/// How much is taken from the machine at once.
+/// How many bytes are read from the machine at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 const PAGE_JOBS: usize = 500;
 
-/// What stands before the jobs: settings, queues, schedules, by name.
+/// What comes before the jobs in a state: settings, queues and schedules, by name.
 pub(super) type Head = BTreeMap<String, serde_json::Value>;
 
 /// Two states.
@@ -36,7 +36,7 @@ impl Pair {
         let [before, after] = places;
         stored
             .rebuild(&mut both, &[before, after], |place, both| {
-                // What changes from here on leaves its old line behind.
+                // From here on, the machine keeps the old line of each job that changes.
                 if place == before {
                     both.queue.begin_snapshot();
                 }
@@ -61,7 +61,7 @@ impl Pair {
         }
     }
 
-    /// What stood before the jobs, once all of them were read.
+    /// What came before the jobs in both states. Called after all jobs were read.
     pub(super) fn heads(self) -> anyhow::Result<[Head; 2]> {
         match self {
             Self::Snapshots([before, after]) => Ok([before.head, after.head]),
@@ -93,7 +93,7 @@ impl Lines {
     }
 }
 
-/// A line of a snapshot, as far as it matters here.
+/// The parts of a snapshot's line that are used here.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -120,14 +120,14 @@ fn read(line: &[u8], jobs: &mut VecDeque<Job>, head: &mut Head) -> anyhow::Resul
     Ok(())
 }
 
-/// A machine at the later place, which still knows the lines of the earlier one.
+/// A machine at the later place, which still has the lines of the earlier state.
 pub(super) struct Both {
     queue: Queue,
     restore: Restore,
     jobs: VecDeque<Job>,
     head: Head,
     page: VecDeque<Job>,
-    /// Up to where pages were read; `None` when there are no more.
+    /// How far pages were read; `None` when there are no more.
     read: Option<u64>,
 }
 
@@ -173,7 +173,7 @@ impl Both {
     fn heads(mut self) -> anyhow::Result<[Head; 2]> {
         let mut after = Head::new();
         self.queue.begin_snapshot();
-        // What comes before the first job.
+        // Jobs read along with the head, which are not needed.
         let mut jobs = VecDeque::new();
         while jobs.is_empty()
             && let Some(chunk) = self.queue.snapshot_chunk(1)

@@ -14,7 +14,7 @@ use super::{kind, short, time_of};
 use crate::args::LogShow;
 use crate::output::{Data, Hinted, printable};
 
-/// What was asked for.
+/// What to show.
 enum What {
     Place(u64),
     Name(Name),
@@ -69,7 +69,7 @@ async fn at(stored: &Stored, place: u64) -> anyhow::Result<Frame> {
     })
 }
 
-/// Prints what comes, until nobody reads it.
+/// Prints new commits as they come, until the reader is gone.
 async fn follow(
     stored: &Stored,
     from: u64,
@@ -78,8 +78,8 @@ async fn follow(
 ) -> anyhow::Result<()> {
     let mut last: Option<Frame> = None;
     while !printer.data.is_over() {
-        // What was printed last is read again: a file may show, for a moment, what a leader that has been
-        // replaced appends, and that is no part of the log.
+        // The commit that was last printed is read again and compared: for a moment a file may show what a replaced
+        // leader appends, which is not part of the log.
         let after = last
             .as_ref()
             .map_or(from, |last| last.place)
@@ -141,7 +141,7 @@ impl Printer {
         Ok(())
     }
 
-    /// One document per record; of a frame without any, one that says what it is.
+    /// One document per record; for a frame without records, one that describes it.
     fn documents(&mut self, frame: &Frame) -> anyhow::Result<()> {
         let mut about = json!({
             "place": frame.place,
@@ -193,7 +193,7 @@ fn heading(frame: &Frame) -> String {
     )
 }
 
-/// When, what, and with what.
+/// A record on one line: its time, command and arguments.
 fn record(line: &str) -> String {
     let time = time_of(line.as_bytes());
     match (time, serde_json::from_str::<Record<'_>>(line)) {

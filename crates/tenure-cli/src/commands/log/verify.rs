@@ -1,4 +1,4 @@
-//! `tenure log verify`: whether everything that is stored is whole, the election of its leaders included.
+//! `tenure log verify`: checks everything that is stored, including the election of its leaders.
 
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ use crate::output::{Data, Paint, Progress, Style, counted, printable};
 pub(super) async fn verify(arguments: LogVerify) -> anyhow::Result<ExitCode> {
     let (verified, findings) = match look(&arguments).await {
         Ok(found) => found,
-        // What keeps everything from being read is damage, too.
+        // Damage that stops the whole reading is a finding too.
         Err(error) => match error.downcast_ref() {
             Some(log::Error::Corrupt { location, what }) => {
                 let (location, what) = (location.clone(), what.clone());
@@ -44,7 +44,7 @@ async fn look(arguments: &LogVerify) -> anyhow::Result<(Verified, Vec<Finding>)>
     };
     let (verified, mut findings) = stored.verify_and_tell(&tell).await?;
     progress.clear();
-    // Behind the log, whose terms only grow.
+    // Read after the log, since terms only grow.
     let summary = stored.summary();
     let led = Token {
         lineage: summary.lineage,

@@ -1,4 +1,4 @@
-//! How rows of an outbox reach the queue: over HTTP, or straight if this broker leads.
+//! How rows of an outbox reach the queue: over HTTP, or directly if this broker leads.
 
 use std::iter::Peekable;
 
@@ -8,10 +8,10 @@ use tenure::outbox::{Rejected, Submit};
 use tenure::queue::Queue;
 use tenure_client::{Client, Error, NewJob};
 
-/// The most bytes of one call: less than a broker takes by default.
+/// The most bytes of one call, which is less than a broker accepts by default.
 const CALL_BYTES_MAX: usize = 512 * 1024;
 
-/// To a broker elsewhere.
+/// Delivers to another broker.
 pub(crate) struct OverHttp(pub(crate) Client);
 
 impl Submit for OverHttp {
@@ -38,7 +38,7 @@ impl OverHttp {
     }
 }
 
-/// To this broker's own queue while it leads, and otherwise over HTTP to the leader.
+/// Delivers to this broker's own queue while it leads, and otherwise over HTTP to the leader.
 pub(crate) struct ToLeader {
     pub(crate) queue: Queue,
     pub(crate) http: OverHttp,
@@ -54,9 +54,11 @@ impl Submit for ToLeader {
     }
 }
 
-/// Jobs in calls that a broker takes, one after the other: the order stays. What was sent before a failure is recognised the next time.
+/// Splits jobs into calls that a broker accepts, made one after the other to keep the order. Jobs sent before a
+/// failure are recognised the next time.
 ///
-/// Once there was no room nothing more is sent: there may be room again, and a job would overtake one of its group.
+/// After a refusal for lack of room nothing more is sent: if there were room again, a later job would overtake one of
+/// its group.
 struct Portions {
     jobs: Peekable<std::vec::IntoIter<Submission>>,
     answers: Vec<Submitted>,
@@ -70,7 +72,7 @@ impl Portions {
         }
     }
 
-    /// What to send next, if anything. Its answers are added to those before it.
+    /// The next call, if there is one. Its answers are appended to the earlier ones.
     fn next_call(&mut self) -> Option<Vec<Submission>> {
         if self
             .answers
@@ -112,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// One that takes more than half a call.
+    /// A job that takes more than half a call.
     fn large(id: &str) -> Submission {
         let mut job = Submission::new(JobType::new("work").unwrap());
         job.id = Some(JobId::new(id).unwrap());

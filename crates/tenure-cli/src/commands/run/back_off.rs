@@ -1,4 +1,4 @@
-//! How soon a program that has ended is started again.
+//! Decides how soon a program that has ended is started again.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use crate::commands::guard::message::Status;
 const DELAY_MIN: Duration = Duration::from_millis(250);
 const DELAY_MAX: Duration = Duration::from_secs(30);
 
-/// A program that has run for so long was well; what it did before counts no more.
+/// A program that has run for this long was healthy; earlier failures no longer count.
 const WELL_AFTER: Duration = Duration::from_secs(60);
 
-/// So many failures in a row may well be the fault of this host.
+/// After this many failures in a row, this host may well be the cause.
 const FAILURES_MAX: u32 = 5;
 
-/// Remembers how a program fared in this term.
+/// Counts a program's ends and failures in this term.
 #[derive(Debug, Default)]
 pub(super) struct BackOff {
     ends: u32,
@@ -25,7 +25,7 @@ pub(super) struct BackOff {
 pub(super) enum Next {
     /// Start it again after this long.
     After(Duration),
-    /// It fails here, so many times in a row: let another node lead.
+    /// It failed here this many times in a row: let another node lead.
     GiveUp(u32),
 }
 
@@ -41,7 +41,7 @@ impl BackOff {
         if self.failures >= FAILURES_MAX {
             return Next::GiveUp(self.failures);
         }
-        // Twice as long each time, up to the most; the exponent is bounded so that it cannot overflow.
+        // Doubles each time, up to the maximum; the exponent is bounded so that it cannot overflow.
         let delay = DELAY_MIN * 2_u32.pow(self.ends.min(10));
         self.ends += 1;
         Next::After(delay.min(DELAY_MAX))

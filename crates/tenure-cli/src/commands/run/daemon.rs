@@ -1,8 +1,8 @@
 //! `tenure run --daemon`: a program for each shard that this node is given.
 //!
-//! Each runs under a guard of its own, as a program that runs only while its node leads does: told to stop in
-//! good time before trust ends and killed before it does, with everything that descends from it, also if this
-//! process is killed or stopped. A shard counts as ended only when nothing of its program is left.
+//! Each runs under its own guard, like a program that runs only while its node leads. It is told to stop well before
+//! trust ends and killed before it ends, with all its descendants, even if this process is killed or stopped. A shard
+//! counts as ended only when nothing of its program is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -27,13 +27,14 @@ use crate::commands::guarded::{self, Complaint, Ended, Program, ProgramEvent, St
 use crate::output;
 use crate::signals::{Passed, Signals};
 
-/// How many signals that are passed on may wait for a program whose task is slow.
+/// How many signals may wait to be passed on to a program whose task is slow.
 const SIGNALS_WAITING_MAX: usize = 16;
 
-/// Why a shard has ended whose program was stopped too early.
+/// The error of a shard whose program was stopped too early.
 const STOPPED_LATE: &str = "its node, or the guard of its program, was stopped or too slow for so long that the program was ended";
 
-/// Times as they were set, or else such that fit to the sessions and leave a program as long to stop as it was promised.
+/// The times as set. Otherwise they are derived from the session, and leave a program the time to stop that it was
+/// promised.
 fn times(arguments: &Run, session: &session::Config) -> Config {
     let fitting = Config::for_session(session);
     let usual = fitting.drain_timeout.max(promised(arguments.kill_after));
@@ -47,8 +48,8 @@ fn times(arguments: &Run, session: &session::Config) -> Config {
     }
 }
 
-/// The drain timeout that leaves a program as long to stop as it was promised: a node ends what will not drain a tenth
-/// earlier.
+/// The drain timeout that leaves a program the time to stop that it was promised: a node ends a shard that does not
+/// drain after nine tenths of the timeout.
 fn promised(kill_after: Duration) -> Duration {
     kill_after.saturating_add(STOP_PATIENCE).saturating_mul(5) / 4
 }
@@ -134,7 +135,7 @@ fn definition(arguments: &AsDaemon) -> Definition {
     }
 }
 
-/// Waits to be asked to stop, and stops: in good order when asked once, at once when asked again.
+/// Waits for a signal to stop. The first one stops everything in order, a second one at once.
 async fn wait(
     node: &Node,
     mut signals: Signals,
@@ -159,7 +160,7 @@ async fn wait(
     tokio::select! {
         () = stopped => {}
         stop = signals.next() => if guarded::is_any_left() {
-            // What was killed and is left may not be killed.
+            // What is still left may not be killed.
             leave_behind(stop);
         } else {
             output::warning("stopped without releasing the session: other nodes wait until it expires");
@@ -167,7 +168,7 @@ async fn wait(
     }
 }
 
-/// Says what happens to the shards of this process. What one before it ran under the same name is not told as its own.
+/// Prints what happens to the shards of this process, and not to those of an earlier process of the same name.
 async fn tell(me: NodeId, mut events: Events, stuck: StuckShards, begun: BegunShards) {
     let is_own = |shard: &Shard, generation: Generation| {
         let first = lock(&begun).get(shard).copied();
@@ -182,7 +183,7 @@ async fn tell(me: NodeId, mut events: Events, stuck: StuckShards, begun: BegunSh
             } if node == me && is_own(&shard, generation) => {
                 output::note(&format!("{shard} is running, generation {generation}"));
             }
-            // The cluster knows that it is not this node's any more. A process that may not be killed runs on.
+            // The shard is no longer this node's. A process that may not be killed keeps running.
             Event::Stopped {
                 shard,
                 generation,
@@ -213,7 +214,7 @@ struct Programs {
     kill_after: Duration,
     /// Signals for all programs.
     pass: broadcast::Sender<Signal>,
-    /// Whether everything is to be killed at once.
+    /// Whether everything has to be killed at once.
     killed: watch::Receiver<bool>,
     stuck: StuckShards,
     begun: BegunShards,
@@ -222,7 +223,8 @@ struct Programs {
 /// The shards whose programs cannot be ended.
 type StuckShards = Arc<Mutex<BTreeSet<Shard>>>;
 
-/// The shards that this process was to start, and the first generation of each: what is older is another process's.
+/// The shards that this process was told to start, with the first generation of each: older ones belong to another
+/// process.
 type BegunShards = Arc<Mutex<BTreeMap<Shard, Generation>>>;
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -235,8 +237,8 @@ impl Daemon for Programs {
     }
 
     async fn start(&self, context: Context) -> Result<Work, DaemonError> {
-        // For as long as this lives the shard is nobody else's: dropping the work must not end it, since
-        // killing takes a moment.
+        // While this lives, the shard is assigned to no other node. Dropping the work must not end it, since killing
+        // takes a moment.
         let working = context.begin_work()?;
         lock(&self.begun)
             .entry(context.shard().clone())
@@ -245,7 +247,7 @@ impl Daemon for Programs {
             name: &context.shard().to_string(),
             command: &self.command,
             environment: self.environment(&context),
-            // It may have to reach the store.
+            // Nothing is hidden, since the program may have to reach the store.
             hides: |_, _| false,
             until: until(context.deadline(), &self.session),
             kill_after: self.kill_after,
@@ -292,14 +294,14 @@ impl Daemon for Programs {
     }
 }
 
-/// Whether a program that was stopped by the clock, or lost its guard, had to be because trust ended: that is no failure
-/// of the program. If trust was renewed after all, or was not short at all, the shard has to start anew, and at once.
+/// Whether a program that was stopped by its deadline, or lost its guard, ended because trust ended: then the program
+/// has not failed. If trust was renewed after all, or was never short, the shard has to start again at once.
 async fn trust_ends(context: &Context, grace: Duration) -> bool {
     let (deadline, over) = (context.deadline(), context.ended());
     if context.check().is_ok_and(|remaining| remaining > grace) {
         return false;
     }
-    // One of the two comes. When it is over the deadline goes back, too.
+    // One of the two must happen. When the shard is over, the deadline also moves back.
     tokio::select! {
         biased;
         () = over.cancelled() => true,
@@ -312,7 +314,8 @@ impl Programs {
         vec![
             ("TENURE_DAEMON", Some(self.id.clone())),
             ("TENURE_SHARD", Some(context.shard().index.to_string())),
-            // What rules, not what this node was started with: shards must divide the work alike.
+            // The count that is in force, not the one that this node was started with: all shards must divide the
+            // work in the same way.
             ("TENURE_SHARDS", Some(context.count().to_string())),
             ("TENURE_GENERATION", Some(context.generation().to_string())),
             ("TENURE_NODE", Some(context.node().to_string())),
@@ -321,7 +324,7 @@ impl Programs {
     }
 }
 
-/// Looks after one program, from its start to the certain end of all of it.
+/// Supervises one program, from its start until nothing of it is left.
 struct Supervisor {
     program: Program,
     grace: Duration,
@@ -377,21 +380,21 @@ impl Supervisor {
                     let is_started = self.program.is_started();
                     watch.offer(is_started, until, self.trust_of(context));
                 }
-                // After what may be news of trust: this process may have been slow.
+                // Checked after the branches that may extend trust: this process may have been slow to run them.
                 () = sleep_until(late_at), if !self.program.is_stuck() => watch.check(self.program.is_started()),
                 Ok(signal) = self.pass.recv() => self.program.order(Order::Pass(signal)),
             }
         }
     }
 
-    /// For how long the guard may let the program live, and a bit: it has killed it before that.
+    /// How long the guard may let the program live, and a little more: by then it has killed it.
     fn trust_of(&self, context: &Context) -> Duration {
         let remaining = context.check().unwrap_or_default();
         remaining.saturating_sub(self.grace / 8)
     }
 }
 
-/// What a process that may not be killed means for its shard.
+/// How a process that may not be killed affects its shard.
 fn kept(context: &Context) -> String {
     let shard = context.shard();
     match context.check() {
@@ -403,7 +406,7 @@ fn kept(context: &Context) -> String {
     }
 }
 
-/// Waits until it is; for ever, if nobody is left to set it.
+/// Waits until the flag is set; for ever if its sender is gone.
 async fn is_set(flag: &mut watch::Receiver<bool>) {
     if flag.wait_for(|is_set| *is_set).await.is_err() {
         std::future::pending::<()>().await;

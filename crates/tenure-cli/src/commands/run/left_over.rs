@@ -1,8 +1,9 @@
 //! A program that runs on although the session of its node is over.
 //!
-//! While it runs, the node takes no part in its election: its old session stays over, and the next one waits for the
-//! program's end. Then nothing in the store would tell of the program, which is just what people have to know. So a
-//! session is registered for that alone. It is a candidate nowhere, holds nothing, and keeps nobody from anything.
+//! While it runs, the node takes no part in its election: its old session is over, and the next one waits for the
+//! program's end. So nothing in the store would show the program, although that is just what people need to know.
+//! Therefore a session is registered only to report it. That session is a candidate nowhere, holds nothing, and
+//! blocks no one.
 
 use std::sync::Arc;
 
@@ -14,33 +15,33 @@ use tokio::time::timeout;
 
 use super::STOP_PATIENCE;
 
-/// What is told of it, and by whom.
+/// What is reported about the program, and by which session.
 #[derive(Debug, Default)]
 pub(super) enum LeftOver {
-    /// The program can be ended.
+    /// Nothing to report: the program can be ended.
     #[default]
     Nothing,
-    /// It cannot; the session of the node tells of it.
+    /// It cannot be ended; the session of the node reports it.
     Waiting(String),
-    /// That one is over; another tells.
+    /// That session is over; another one reports it.
     Told(oneshot::Sender<()>, JoinHandle<()>),
 }
 
 impl LeftOver {
-    /// From now on there is something to tell. What is told already stays.
+    /// Sets what to report. If another session already reports something, that stays.
     pub(super) fn say(&mut self, trouble: String) {
         if !matches!(self, Self::Told(..)) {
             *self = Self::Waiting(trouble);
         }
     }
 
-    /// Whether it is told only by the session of the node.
+    /// Whether only the session of the node reports it.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self, Self::Waiting(..))
     }
 
-    /// The session of the node is over. The store is the one that the node has: to open it again could make it anew, where it
-    /// is gone.
+    /// Starts the reporting session after the node's own is over. Uses the node's open store: opening it again could
+    /// create a new one if it is gone.
     pub(super) fn begin(&mut self, store: Arc<dyn Store>, options: NodeOptions) {
         if let Self::Waiting(trouble) = std::mem::take(self) {
             let (end, ended) = oneshot::channel();
@@ -48,7 +49,7 @@ impl LeftOver {
         }
     }
 
-    /// The program has ended. What cannot be taken back soon expires.
+    /// Ends the report, since the program has ended. If that fails, the session soon expires.
     pub(super) async fn end(self) {
         if let Self::Told(end, told) = self {
             drop(end);
@@ -57,7 +58,7 @@ impl LeftOver {
     }
 }
 
-/// Until the sender is dropped.
+/// Reports until the sender is dropped.
 async fn tell(
     store: Arc<dyn Store>,
     options: NodeOptions,

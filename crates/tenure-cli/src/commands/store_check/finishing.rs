@@ -1,7 +1,7 @@
-//! A store whose writes, once begun, run to their end even if their caller is dropped.
+//! A store whose writes, once begun, finish even if their caller is dropped.
 //!
-//! A dropped write is an unknown outcome: it may land after the clean-up and stay behind. So an
-//! interrupted run first waits for what it has begun, and begins nothing more.
+//! A dropped write has an unknown outcome: it may land after the clean-up and stay behind. So an interrupted run
+//! first waits for the writes that it has begun, and begins no more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use tokio::sync::RwLock;
 #[derive(Debug)]
 pub(crate) struct Finishing {
     store: Arc<dyn Store>,
-    /// Shared by every write under way; an exclusive hold means that there is none.
+    /// Every write under way holds a shared lock; an exclusive lock means that there are none.
     under_way: Arc<RwLock<()>>,
     finished: AtomicBool,
 }
@@ -30,7 +30,7 @@ impl Finishing {
         }
     }
 
-    /// Lets no new write begin and waits until those under way have ended. Deletes go on working.
+    /// Lets no new write begin, and waits until those under way have ended. Deletes still work.
     pub(crate) async fn finish(&self) {
         self.finished.store(true, Ordering::SeqCst);
         drop(self.under_way.write().await);
@@ -53,7 +53,7 @@ impl Store for Finishing {
 
     async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
         let under_way = self.under_way.clone().read_owned().await;
-        // Read after the guard was taken: either `finish` waits for this write, or it is seen here.
+        // Checked while the lock is held: either `finish` waits for this write, or this sees `finish`.
         if self.finished.load(Ordering::SeqCst) {
             return Err(Error::Unavailable {
                 doing: format!("writing {key}"),

@@ -9,10 +9,10 @@ use tenure_store::conformance::{Check, Options, Report, Verdict};
 use crate::output::{Paint, Style, counted, printable};
 use crate::{EXIT_BROKEN, EXIT_NO};
 
-/// As wide as the longest verdict and two blanks.
+/// The width of the longest verdict and two spaces.
 const INDENT: usize = 13;
 
-/// What is checked, and how thoroughly.
+/// The heading: what is checked, and how thoroughly.
 pub(super) fn head(store: &Description, options: &Options) -> String {
     format!(
         "store        {}\nrun          {}, {}, {}\n\n",
@@ -23,7 +23,7 @@ pub(super) fn head(store: &Description, options: &Options) -> String {
     )
 }
 
-/// One guarantee and what was seen of it; what follows only if it is broken.
+/// One guarantee and its result; if it is broken, also the consequences.
 pub(super) fn row(check: &Check, paint: Paint) -> String {
     let style = match check.verdict {
         Verdict::Passed => Style::Good,
@@ -95,7 +95,7 @@ pub(super) fn json(report: &Report, options: &Options) -> serde_json::Result<Str
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// What the checks come to.
+/// The overall result of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
@@ -105,7 +105,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// A broken guarantee is a clear no, also when other checks could not be made.
+    /// A broken guarantee is a clear no, even if other checks could not be made.
     pub(super) fn of(report: &Report) -> Self {
         if report.passed() {
             Answer::Passed

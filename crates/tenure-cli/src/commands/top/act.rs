@@ -1,4 +1,4 @@
-//! What a key does, once it was confirmed.
+//! The actions of keys, once confirmed.
 
 use tenure_client::{Client, Error, QueueName, State, api};
 
@@ -7,20 +7,20 @@ use crate::output::{self, printable};
 /// Jobs per call.
 const BATCH: u32 = 1_000;
 
-/// Calls per key: so many jobs are enough for one press.
+/// The most calls per key press.
 const BATCHES_MAX: usize = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
     Pause(QueueName),
     Resume(QueueName),
-    /// All dead jobs of a queue.
+    /// Retry all dead jobs of a queue.
     Retry(QueueName),
     Resign,
 }
 
 impl Action {
-    /// What to ask before it is done; nothing if it can be undone by the same key.
+    /// The question to confirm the action.
     pub(crate) fn question(&self) -> String {
         match self {
             Action::Pause(queue) => format!("pause {queue}?"),
@@ -31,7 +31,7 @@ impl Action {
     }
 }
 
-/// Does it, and says in a line what came of it.
+/// Does the action, and returns the result as one line.
 pub(crate) async fn act(client: &Client, action: Action) -> String {
     let done = match action {
         Action::Pause(queue) => client

@@ -1,4 +1,4 @@
-//! What is looked into: the jobs of a queue, or one job.
+//! The detail screens: the jobs of a queue, or one job.
 
 use ratatui::style::{Color, Style};
 use ratatui::text::Line;
@@ -8,13 +8,13 @@ use super::seen::Seen;
 use crate::commands::job;
 use crate::output::{last_line, printable};
 
-/// Jobs of a queue that are asked for: a tall screen has as many lines.
+/// How many jobs of a queue are fetched, enough for a tall screen.
 const JOBS_MAX: u32 = 100;
 
-/// Lines of one job that are kept: a payload can be large.
+/// The most lines of one job that are kept, since a payload can be large.
 const LINES_MAX: usize = 2_000;
 
-/// What a reader looks into.
+/// What the user has opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Inside {
     #[default]
@@ -23,12 +23,12 @@ pub(crate) enum Inside {
     Job(JobId),
 }
 
-/// What was found there.
+/// What was found for it.
 #[derive(Debug, Clone)]
 pub(crate) enum Found {
     Jobs(Vec<api::Job>),
     Job(Box<api::Job>),
-    /// Nothing, and why.
+    /// Why nothing was found.
     Problem(String),
 }
 
@@ -56,7 +56,7 @@ impl Inside {
     }
 }
 
-/// Jobs as rows, a heading first.
+/// Jobs as rows, with a heading first.
 pub(crate) fn rows(seen: &Seen, jobs: &[api::Job]) -> Vec<[String; 6]> {
     let mut rows =
         vec![["JOB", "STATE", "TYPE", "ATTEMPT", "CHANGED", "LAST ERROR"].map(str::to_owned)];

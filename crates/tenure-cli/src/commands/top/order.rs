@@ -42,12 +42,12 @@ impl By {
     }
 }
 
-/// What a reader has chosen.
+/// The user's choice of order and filter.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     by: By,
     is_reversed: bool,
-    /// Part of a name, in any case.
+    /// Part of a name; case does not matter.
     pub(crate) filter: String,
 }
 
@@ -61,7 +61,8 @@ impl Order {
         self.is_reversed = !self.is_reversed;
     }
 
-    /// The queues to show. Of numbers the largest come first, of names the first; equal ones by name.
+    /// The queues to show. Sorted by a number, the largest come first; by name, in alphabetical order; equal ones by
+    /// name.
     pub(crate) fn queues<'a>(&self, seen: &'a Seen) -> Vec<&'a api::Queue> {
         let part = self.filter.to_lowercase();
         let mut queues: Vec<&api::Queue> = seen
@@ -85,7 +86,7 @@ impl Order {
         queues
     }
 
-    /// What stands above them.
+    /// The title above the list.
     pub(crate) fn title(&self, shown: usize, all: usize) -> String {
         let count = if shown == all {
             String::new()

@@ -27,7 +27,7 @@ pub(crate) fn text(seen: &Seen) -> String {
     text
 }
 
-/// The nodes, a heading first.
+/// The nodes, with a heading first.
 pub(super) fn nodes(seen: &Seen) -> Vec<[String; 4]> {
     let leader = seen.cluster.leader.as_ref();
     let leader = leader.and_then(|leader| leader.incarnation);
@@ -41,7 +41,7 @@ pub(super) fn nodes(seen: &Seen) -> Vec<[String; 4]> {
         [
             node.node.to_string(),
             state.to_owned(),
-            // By the node's own clock: how long ago that was nobody knows.
+            // By the node's own clock, so "how long ago" cannot be computed.
             times::rfc3339(Wall(node.joined_at)),
             node.address.clone().unwrap_or_else(|| "-".to_owned()),
         ]
@@ -49,7 +49,7 @@ pub(super) fn nodes(seen: &Seen) -> Vec<[String; 4]> {
     rows
 }
 
-/// These queues, a heading first.
+/// These queues, with a heading first.
 pub(super) fn queues(seen: &Seen, queues: &[&api::Queue]) -> Vec<[String; 7]> {
     let heading = [
         "QUEUE",

@@ -1,4 +1,4 @@
-//! The screen and its keys. Holds what is shown; does nothing by itself.
+//! The screen and its keys. Holds the state of the screen, and performs no actions.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const KEYS: &str = " ↑↓ choose  ⏎ look in  s sort  / filter  p pause or re
 
 const KEYS_INSIDE: &str = " ↑↓ choose or scroll  ⏎ look in  esc back  q quit";
 
-/// Rows that a page of keys moves.
+/// How many rows the page keys move.
 const PAGE: isize = 10;
 
 /// The most characters of a filter.
@@ -39,26 +39,26 @@ pub(crate) enum Wish {
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
     seen: Option<Arc<Seen>>,
-    /// Why there is no news.
+    /// Why the data is not up to date.
     problem: Option<String>,
-    /// What came of the last action.
+    /// The result of the last action.
     said: Option<String>,
-    /// Waits for a yes.
+    /// The action that waits for confirmation.
     asked: Option<Action>,
     order: Order,
-    /// Keys are for the filter.
+    /// Whether keys go to the filter.
     is_typing: bool,
-    /// By name: it stays chosen wherever the order puts it.
+    /// The chosen queue, by name, so that it stays chosen when the order changes.
     chosen: Option<QueueName>,
     inside: Inside,
-    /// What is found there, once it was asked for.
+    /// The content of the open detail screen, once fetched.
     found: Option<Found>,
-    /// The job that is chosen, or the first line that is shown.
+    /// The index of the chosen job, or of the first line shown.
     place: usize,
 }
 
 impl Screen {
-    /// What is looked into.
+    /// What is open.
     pub(crate) fn inside(&self) -> &Inside {
         &self.inside
     }
@@ -66,7 +66,7 @@ impl Screen {
     pub(crate) fn see(&mut self, answer: Option<Answer>) {
         match answer {
             Some((inside, Ok(seen))) => {
-                // An answer to what was looked into before is late.
+                // A late answer for what was open before is dropped.
                 if inside == self.inside {
                     self.found.clone_from(&seen.found);
                 }
@@ -154,7 +154,7 @@ impl Screen {
         self.keep_chosen();
     }
 
-    /// One step out: of a job to its queue, of a queue to all of them, of a filter to none, and then to the end.
+    /// Goes one step back: from a job to its queue, from a queue to all queues, then removes the filter, then quits.
     fn back(&mut self, code: KeyCode) -> Wish {
         let outer = match (&self.inside, &self.found) {
             (Inside::Job(_), Some(Found::Job(job))) => Inside::Queue(job.queue.clone()),
@@ -192,7 +192,7 @@ impl Screen {
         self.order.queues(seen)
     }
 
-    /// A queue that is not shown is not chosen: no key may mean it.
+    /// A queue that is not shown must not be chosen, since keys would act on it.
     fn keep_chosen(&mut self) {
         let Some(seen) = self.seen.clone() else {
             return;
@@ -291,7 +291,7 @@ impl Screen {
         frame.render_widget(Paragraph::new(lines), area);
     }
 
-    /// Nodes, queues and, where there is room left, the jobs that died last.
+    /// Nodes, queues and, if there is room left, the jobs that died last.
     fn panels(&self, frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
         let rows = |number: usize| u16::try_from(number + 3).unwrap_or(u16::MAX);
         let (nodes, queues) = (rows(seen.cluster.nodes.len()), self.queues(seen));
@@ -383,8 +383,8 @@ impl Screen {
     }
 }
 
-/// How a height is shared by nodes, queues and dead jobs: what fits whole is whole; otherwise the nodes get a third, and the
-/// queues the rest.
+/// Divides a height between nodes, queues and dead jobs. If all rows fit, all are shown; otherwise the nodes get a
+/// third, and the queues the rest.
 fn heights(height: u16, nodes: u16, queues: u16) -> [u16; 3] {
     let whole = nodes.saturating_add(queues);
     if whole <= height {
@@ -399,7 +399,7 @@ fn heights(height: u16, nodes: u16, queues: u16) -> [u16; 3] {
     [nodes, height - nodes, 0]
 }
 
-/// A table with fewer says nothing.
+/// A table with fewer rows is not worth showing.
 const DEAD_ROWS_MIN: u16 = 5;
 
 fn nodes_table(frame: &mut Frame<'_>, area: Rect, seen: &Seen) {

@@ -1,4 +1,4 @@
-//! What a server says, at one time.
+//! What a broker reported, at one time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use super::inside::{Found, Inside};
 use crate::output::last_line;
 use crate::times;
 
-/// What came of asking: what was seen, or why not; and what was looked into.
+/// The result of a fetch: the data or the error, and what was open at the time.
 pub(crate) type Answer = (Inside, Result<Arc<Seen>, String>);
 
-/// Ready for longer than this without a worker is worth a look.
+/// A queue with a job that has been ready for longer than this without a worker needs attention.
 const PATIENCE_MS: u64 = 60_000;
 
-/// How long a look at the cluster is good for, unless the term changes.
+/// How long a view of the cluster is reused, unless the term changes.
 const CLUSTER_FRESH: Duration = Duration::from_secs(5);
 
-/// Dead jobs that are asked for: a tall screen has room for some.
+/// How many dead jobs are fetched: a tall screen has room for some.
 const DEAD_MAX: u32 = 30;
 
 /// Everything that is shown.
@@ -32,12 +32,12 @@ pub(crate) struct Seen {
     pub(crate) cluster_at: Wall,
     /// The jobs that died last.
     pub(crate) dead: Vec<api::Job>,
-    /// What a reader looks into.
+    /// The content of what is open.
     pub(crate) found: Option<Found>,
 }
 
 impl Seen {
-    /// Asks for everything; for the cluster only now and then, since every look at it costs requests to the store.
+    /// Fetches everything; the cluster only now and then, since that costs requests to the store.
     pub(crate) async fn ask(
         client: &Client,
         before: Option<&Seen>,
@@ -65,11 +65,11 @@ impl Seen {
         })
     }
 
-    /// Who leads, in which term, for how long.
+    /// The leader, its term, and for how long it has led.
     pub(crate) fn leader(&self) -> String {
         match &self.cluster.leader {
             Some(leader) => {
-                // As the broker counts it, and what has passed here since it was asked: the leader's clock is another one.
+                // The broker's duration plus the time since the fetch, measured here; the leader's clock is not used.
                 let led_for = self.cluster.led_for_ms.map(|led_for_ms| {
                     let led_for = Duration::from_millis(led_for_ms);
                     led_for + times::between(self.cluster_at, self.at)
@@ -87,7 +87,7 @@ impl Seen {
         }
     }
 
-    /// What failed last, and why.
+    /// The last failure and its reason.
     pub(crate) fn failure(&self) -> Option<String> {
         let job = self.dead.first()?;
         let reason = job.error.as_deref().unwrap_or("no reason given");
@@ -101,7 +101,7 @@ impl Seen {
         ))
     }
 
-    /// How a queue stands, in a word or two.
+    /// The state of a queue, in a word or two.
     pub(crate) fn state(&self, queue: &api::Queue) -> &'static str {
         let waits = |at: u64| self.at.0.saturating_sub(at) > PATIENCE_MS;
         match queue.oldest_ready_at {
@@ -111,14 +111,14 @@ impl Seen {
         }
     }
 
-    /// How long its oldest ready job waits.
+    /// How long its oldest ready job has waited.
     pub(crate) fn oldest(&self, queue: &api::Queue) -> String {
         queue
             .oldest_ready_at
             .map_or_else(|| "-".to_owned(), |at| self.since(at))
     }
 
-    /// What flows, per second.
+    /// The rates, per second.
     pub(crate) fn rates(&self) -> String {
         let rates = &self.stats.rates;
         format!(

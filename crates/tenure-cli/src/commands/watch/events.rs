@@ -1,4 +1,4 @@
-//! `tenure watch --server`: what a broker tells of leaders, nodes and daemons.
+//! `tenure watch --server`: a broker's events about leaders, nodes and daemons.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ pub(super) async fn watch(
     is_json: bool,
 ) -> anyhow::Result<ExitCode> {
     let client = client(server).await?;
-    // Whatever is wrong with the address or the token is told at once, and not tried for ever.
+    // A wrong address or token is reported at once, instead of being retried for ever.
     client.cluster().await?;
     let mut events = client.events_of(EventsQuery {
         kinds: Some(kinds),
@@ -27,7 +27,7 @@ pub(super) async fn watch(
     let mut is_first = true;
     loop {
         let event = events.next().await?;
-        // It says that this has just begun, which the reader knows.
+        // The first reset only means that the stream has just begun, which the reader knows.
         let is_start = std::mem::take(&mut is_first) && event.event == RESET;
         if is_start {
             continue;
@@ -80,7 +80,7 @@ fn text(event: &Event) -> String {
             let reason = event.reason.as_deref().unwrap_or("events were missed");
             format!("reset: {}", printable(reason))
         }
-        // Of the queue: its name, and what it is about.
+        // Events of the queue: the name, and what it is about.
         name => {
             let about = [
                 event.id.as_ref().map(|id| id.as_str()),

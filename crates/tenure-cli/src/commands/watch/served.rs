@@ -1,4 +1,4 @@
-//! An election as a broker tells of it, looked at again and again.
+//! Polls an election through a broker.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(super) async fn watch(
     }
 }
 
-/// What happened between two looks; at the first one, how it stands.
+/// What happened between two looks; the first look gives the present state.
 fn transitions(last: Option<&Election>, now: &Election) -> Vec<Transition> {
     let mut found = Vec::new();
     let leads = |election: &Election| election.leader.as_ref().map(|leader| leader.term);

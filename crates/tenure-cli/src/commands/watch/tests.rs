@@ -122,7 +122,7 @@ fn a_lease_that_was_deleted_and_made_again_between_two_looks_is_an_anomaly() {
     let made_again = "anomaly: the lease was deleted and made again";
     let expected = ["elected b term 2", made_again, "elected a term 3"];
     assert_eq!(told(&seen), expected);
-    // Before the fence of the first was raised.
+    // Before the first term's fence was raised.
     let seen = [
         lease(2, &held("b"), &[1], "null"),
         lease(2, &held("a"), &[], "null"),

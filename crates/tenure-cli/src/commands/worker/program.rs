@@ -1,4 +1,4 @@
-//! One run of a worker's program: payload in, result out, and nothing of it left afterwards.
+//! One run of a worker's program: payload in, result out, and no process left afterwards.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -19,30 +19,30 @@ use crate::commands::guarded::{Complaint, Ended, Program, ProgramEvent, Start, U
 use crate::commands::run::{KILL_PATIENCE, START_PATIENCE};
 use crate::output;
 
-/// How much of a program's standard output is kept: the last line is the result, if it fits.
+/// How much of a program's standard output is kept: its last line is the result, if it fits.
 const OUTPUT_KEPT: usize = 256 * 1024;
 
 /// How much of its standard error is kept with a failed job. The server cuts errors at 2 KiB.
 const ERROR_KEPT: usize = 1_800;
 
-/// How many lines of it.
+/// The most lines of it.
 const ERROR_LINES: usize = 20;
 
-/// How large a result may be: what brokers keep.
+/// The largest result that brokers keep.
 const RESULT_BYTES_MAX: usize = tenure::core::queue::RESULT_BYTES_MAX;
 
-/// How long to read on after the program has ended: any other process that holds the other end is killed, unless it may not
-/// be, and may stay for ever.
+/// How long to keep reading after the program has ended. Other processes that hold the pipe are killed, but one that
+/// may not be killed could hold it for ever.
 const READ_ON: Duration = Duration::from_secs(1);
 
 /// The longest line of a program that is shown in one piece.
 const LINE_SHOWN_MAX: usize = 8 * 1024;
 
-/// How long the guard may take to say that it has killed everything, and when to think so of one that has not.
+/// How long the guard may take to report that it has killed everything. After that it counts as stopped.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often to ask whether the guard is there, and after how many questions without an answer it counts as stopped:
-/// it and the program are killed then.
+/// How often to ask whether the guard is there, and after how many unanswered questions it counts as stopped. Then it
+/// and the program are killed.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 const UNHEARD_MAX: u32 = 2;
 
@@ -52,14 +52,14 @@ pub(super) struct JobProgram {
     pub(super) kill_after: Duration,
 }
 
-/// Whether a variable is a secret of a worker or a broker, which is none of the program's business. A new one that is called
-/// as these are is among them.
+/// Whether a variable is a secret of a worker or a broker, which the program must not get. New variables named like the
+/// present ones are included.
 fn is_secret(name: &str, value: &OsStr) -> bool {
     let is_ours = name.starts_with("TENURE_");
-    // The fencing token of `tenure run` is no secret.
+    // The fencing token of `tenure run` is not a secret.
     let is_token = is_ours && name.ends_with("_TOKEN") && name != "TENURE_TOKEN";
     let is_url = ["TENURE_STORE", "TENURE_OUTBOX"].contains(&name);
-    // Where the broker is found may be a store, with a password; an address of a broker has neither.
+    // The broker's location may be a store's URL with a password; a plain broker URL is harmless.
     let is_address = |value: &str| value.starts_with("http") && !value.contains('@');
     let names_store = name == "TENURE_SERVER" && !value.to_str().is_some_and(is_address);
     let is_export = name.starts_with("OTEL_EXPORTER_OTLP");
@@ -69,11 +69,11 @@ fn is_secret(name: &str, value: &OsStr) -> bool {
 }
 
 impl JobProgram {
-    /// Runs the program for a job. If this is dropped, the program and whatever it started are killed.
+    /// Runs the program for a job. If this is dropped, the program and everything that it started are killed.
     pub(super) async fn run(&self, job: Job<Payload>) -> Result<Option<Payload>, Failure> {
         let (mut program, input) = self.start(&job).map_err(|error| {
             let text = format!("cannot start the program: {error:#}");
-            // Nothing is wrong with the job, and another worker may have what is missing here.
+            // The job is not at fault, and another worker may have the resources that are missing here.
             if files::is_shortage(&error) {
                 Failure::hand_back(text)
             } else {
@@ -133,7 +133,7 @@ impl JobProgram {
     }
 
     fn start(&self, job: &Job<Payload>) -> anyhow::Result<(Program, pipe::Sender)> {
-        // The span of this run if this program records it, which is a child of the job's own.
+        // The span of this run, a child of the job's own, if this process records spans.
         let (parent, state) = match tenure_client::current_span() {
             Some((parent, state)) => (Some(parent), state),
             None => (job.traceparent, job.tracestate.clone()),
@@ -148,7 +148,7 @@ impl JobProgram {
                 ("TENURE_QUEUE", Some(job.queue.to_string())),
                 ("TENURE_ATTEMPT", Some(job.attempt.to_string())),
                 ("TENURE_MAX_ATTEMPTS", Some(job.max_attempts.to_string())),
-                // Those of this process are about something else.
+                // This process's own values belong to another trace.
                 ("TRACEPARENT", parent.map(|parent| parent.to_string())),
                 ("TRACESTATE", state.map(|state| state.to_string())),
             ]
@@ -163,22 +163,22 @@ impl JobProgram {
         Ok((program, pipe::Sender::from_owned_fd(input)?))
     }
 
-    /// Waits for the end. A program that is to stop is told, and killed if it does not.
+    /// Waits for the end. A program that has to stop is told, and killed if it does not stop.
     async fn wait(&self, program: &mut Program, job: &Job<Payload>) -> Result<Ended, Failure> {
         let mut complaint = Complaint::default();
         let mut deadline = job.deadline();
-        // It may have moved since the guard was told.
+        // The deadline may have moved since the guard was told.
         program.order(Order::Until(until(job)));
         let (mut told, mut late_at, mut is_late) = (false, None, false);
         let (mut unheard, started) = (0, Instant::now());
         let mut ask = tokio::time::interval(ASK_EVERY);
-        // After a pause of all processes the guard gets its time.
+        // After a pause of all processes the guard still gets its full time.
         ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
                 event = next(program, is_late) => match event {
-                    // Nothing of the job was done, and nobody wanted that.
+                    // The program never ran, although nobody asked it to stop.
                     Ok(ProgramEvent::Ended(ended)) if !ended.has_run && !told && !is_late => match ended.why {
                         Why::Late => return Err(Failure::hand_back("the program was not started: its guard was too slow for the lease")),
                         Why::Unguarded => return Err(Failure::hand_back("the program was not started: its guard was killed")),
@@ -200,7 +200,7 @@ impl JobProgram {
                     told = true;
                     tracing::debug!(id = %job.id, ?reason, "stopping the program");
                     let (order, patience) = match reason {
-                        // Somebody else may do the job by now.
+                        // Another worker may have the job by now.
                         CancelReason::Lost | CancelReason::Expired => (Order::Kill, KILL_PATIENCE),
                         _ => (Order::Stop(Signal::TERM), self.kill_after + STOP_PATIENCE),
                     };
@@ -212,8 +212,8 @@ impl JobProgram {
                     program.order(Order::Until(until(job)));
                 }
                 () = at(late_at), if !is_late && !program.is_stuck() => is_late = true,
-                // That it has started is no event, and must not be a condition of waiting here: it would be looked at
-                // before the start, and never again.
+                // The program's start is not an event, so it must not be a condition of this branch: it would be
+                // evaluated before the start, and never again.
                 _ = ask.tick(), if !is_late && !program.is_stuck() => {
                     is_late = if program.is_started() {
                         unheard >= UNHEARD_MAX
@@ -231,7 +231,7 @@ impl JobProgram {
     }
 }
 
-/// What happens to the program, with its guard or without. A cancelled wait loses nothing.
+/// Waits for the next event of the program, with its guard or without. A cancelled wait loses nothing.
 async fn next(program: &mut Program, is_late: bool) -> anyhow::Result<ProgramEvent> {
     if is_late {
         program.end_without_guard(Why::Late).await
@@ -240,7 +240,7 @@ async fn next(program: &mut Program, is_late: bool) -> anyhow::Result<ProgramEve
     }
 }
 
-/// What a process that may not be killed means for its job.
+/// How a process that may not be killed affects its job.
 fn kept(job: &Job<Payload>) -> String {
     let id = &job.id;
     match job.cancel_reason() {
@@ -258,8 +258,9 @@ fn kept(job: &Job<Payload>) -> String {
     }
 }
 
-/// When the guard tells the program to stop, and when it kills it, if it hears of no heartbeat that got through: before
-/// somebody else may be given the job. Two of three heartbeats have failed by then, or this process is stopped.
+/// When the guard tells the program to stop, and when it kills it, if it learns of no further successful heartbeat:
+/// before the job may be given to another worker. By then two of three heartbeats have failed, or this process is
+/// stopped.
 fn until(job: &Job<Payload>) -> Until {
     let deadline = Moment::from_origin(job.deadline());
     let lease = Duration::from_millis(job.lease_ms.into());
@@ -269,7 +270,7 @@ fn until(job: &Job<Payload>) -> Until {
     }
 }
 
-/// Waits for a moment; for ever, if there is none.
+/// Waits until a moment; for ever if there is none.
 async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
@@ -277,7 +278,7 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-/// The result of a job. The work was done: a result that cannot be kept is left out, and the user is told.
+/// The result of a job. Since the work was done, a result that cannot be kept is only left out, with a warning.
 fn result(job: &Job<Payload>, last: LastLine) -> Option<Payload> {
     let problem = match last {
         LastLine::Json(payload) if payload.bytes() <= RESULT_BYTES_MAX => return Some(payload),
@@ -292,7 +293,7 @@ fn result(job: &Job<Payload>, last: LastLine) -> Option<Payload> {
     None
 }
 
-/// Why it failed, in the program's own last words.
+/// Why the program failed, with the last lines of its stderr.
 fn failure(status: Status, complained: &Tail) -> Failure {
     let how = match status {
         Status::Exited(code) => format!("exit code {code}"),
@@ -306,11 +307,11 @@ fn failure(status: Status, complained: &Tail) -> Failure {
     }
 }
 
-/// What the last line of a program is.
+/// The last line of a program's output.
 #[derive(Debug, PartialEq)]
 enum LastLine {
     Json(Payload),
-    /// Its beginning was not kept. It may be JSON.
+    /// Its beginning was not kept, so it may or may not be JSON.
     TooLong,
     /// It is not JSON.
     None,
@@ -323,7 +324,7 @@ struct Tail(Arc<Mutex<Kept>>);
 struct Kept {
     bytes: Vec<u8>,
     bytes_max: usize,
-    /// The beginning was thrown away.
+    /// Whether the beginning was dropped.
     is_cut: bool,
 }
 
@@ -339,7 +340,7 @@ impl Tail {
     fn push(&self, bytes: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.bytes.extend_from_slice(bytes);
-        // Twice the size before it is cut: each byte is moved once on average.
+        // Cut only at twice the size, so that each byte is moved once on average.
         if kept.bytes.len() > 2 * kept.bytes_max {
             let surplus = kept.bytes.len() - kept.bytes_max;
             kept.bytes.drain(..surplus);
@@ -404,8 +405,8 @@ fn read(
             for &byte in &buffer[..count] {
                 if byte == b'\n' || line.len() >= LINE_SHOWN_MAX {
                     show(&mut line);
-                    // A program that says much must not keep other jobs' heartbeats waiting, and a buffer of empty lines
-                    // is much: others get a turn every hundred lines or so.
+                    // A program that writes a lot must not delay other jobs' heartbeats, and even one buffer can hold
+                    // very many lines: yield every hundred lines or so.
                     tokio::task::consume_budget().await;
                 }
                 if byte != b'\n' {
@@ -481,7 +482,7 @@ mod tests {
         assert_eq!(tail(100, &format!("{long}\n7")).last_json(), seven);
     }
 
-    /// A heartbeat may be among the others.
+    /// Heartbeats run among the other tasks.
     #[tokio::test]
     async fn others_get_their_turns_while_many_lines_are_shown() {
         const LINES: usize = 4_000;

@@ -16,7 +16,7 @@ use crate::support::tenure;
 /// Long enough for a slow machine; nothing is measured against it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits for something that another process does.
+/// Waits until another process has done something.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
@@ -25,7 +25,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process has ended; one that nobody has reaped yet does nothing any more.
+/// Whether a process has ended; a zombie counts as ended.
 pub(crate) fn is_gone(pid: &Pid) -> bool {
     test_kill_process(*pid).is_err() || state(*pid) == Some('Z')
 }
@@ -35,14 +35,14 @@ fn state(pid: Pid) -> Option<char> {
     status.rsplit(')').next()?.trim_start().chars().next()
 }
 
-/// Stops the guard of a program that runs. Only once it waits: before that it may not have said that the program runs, and
-/// then it has minutes to do so.
+/// Stops the guard of a running program, but only once it waits: before that it may not have reported that the
+/// program runs, and would have minutes to do so.
 pub(crate) fn stop_guard(guard: Pid) {
     until("the guard to wait", || state(guard) == Some('S'));
     kill_process(guard, Signal::STOP).unwrap();
 }
 
-/// What a process is, whose child it is and what it waits for.
+/// Describes a process: its name, its parent, and what it waits for.
 fn describe(pid: Pid) -> String {
     let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let status = read("status");
@@ -64,7 +64,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// With an empty store: whoever only looks makes none.
+    /// A scene with an empty store, since verbs that only read do not create one.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut store = std::fs::DirBuilder::new();
@@ -94,7 +94,7 @@ impl Scene {
         Running::start(&mut command)
     }
 
-    /// What all programs have written, in the order in which they did.
+    /// Everything that programs have written, in order.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
@@ -121,7 +121,7 @@ impl Scene {
             .collect()
     }
 
-    /// Waits until so many programs of a node have said that they run. Others know it before that: the guard says it.
+    /// Waits until this many programs of a node have logged that they run. Guards report it earlier.
     pub(crate) fn wait_for_programs(&self, node: &str, count: usize) {
         until(&format!("{count} programs of {node}"), || {
             self.pids(node).len() >= count
@@ -134,7 +134,7 @@ impl Scene {
         !pids.is_empty() && pids.iter().all(is_gone)
     }
 
-    /// Waits for the end of all programs of a node; says what is left of them if that does not come.
+    /// Waits for the end of all programs of a node; panics with what is left if it does not come.
     pub(crate) fn wait_for_end(&self, node: &str) {
         let started = Instant::now();
         while !self.all_gone(node) {
@@ -150,7 +150,7 @@ impl Scene {
         }
     }
 
-    /// Every start of a program: its process and that of its guard.
+    /// Every start of a program, as the ids of the program and of its guard.
     pub(crate) fn starts(&self) -> Vec<(Pid, Pid)> {
         let lines = self.lines();
         let words = lines.iter().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -161,7 +161,7 @@ impl Scene {
             .collect()
     }
 
-    /// No program has done anything after one of a later term had begun, and no term has two nodes.
+    /// Checks that no program did anything after one of a later term had begun, and that no term has two nodes.
     pub(crate) fn check_order(&self) {
         let mut last = (0, String::new());
         for line in self.lines() {
@@ -216,14 +216,14 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// The same for a process that may have ended: until it is waited for, its number is its own.
+    /// The same for a process that may have ended: until it is waited for, its id is not reused.
     pub(crate) fn signal_if_running(&mut self, signal: Signal) {
         if !self.has_ended() {
             self.signal(signal);
         }
     }
 
-    /// What it has said so far.
+    /// Its stderr so far.
     pub(crate) fn said(&self) -> String {
         self.told.lock().unwrap().clone()
     }

@@ -117,7 +117,7 @@ fn the_height_is_used() {
     let tall = drawn_on(&mut screen, 200, 50);
     assert_eq!(tall.matches("web-2").count(), 8, "{tall}");
     assert!(tall.contains("queue-11"), "{tall}");
-    // What is left shows the jobs that died last.
+    // The remaining rows show the jobs that died last.
     assert!(tall.contains("dead jobs, newest first"), "{tall}");
     assert!(tall.contains("job-4"), "{tall}");
     assert_eq!(heights(10, 4, 20), [4, 6, 0]);
@@ -146,7 +146,7 @@ fn queues_are_sorted_and_filtered_and_the_chosen_one_stays_chosen() {
         shown.contains("1 of 12") && !shown.contains("queue-08"),
         "{shown}"
     );
-    // What is not shown is not meant.
+    // Keys do not act on a queue that is not shown.
     press(&mut screen, 'p');
     let found = QueueName::new("queue-07").unwrap();
     assert_eq!(press(&mut screen, 'y'), Wish::Do(Action::Resume(found)));
@@ -165,7 +165,7 @@ fn a_queue_and_its_jobs_are_looked_into_and_left_again() {
     let mut seen = super::super::seen::tests::seen();
     let mut job = seen.dead[0].clone();
     job.error = Some("Traceback:\n  line 7\nTimeoutError: no answer".into());
-    // An answer to what was asked before it was looked into.
+    // An answer to a request from before it was opened.
     screen.see(answered(super::super::seen::tests::seen()));
     assert!(drawn(&mut screen).contains("asking the broker"));
     seen.found = Some(Found::Jobs(vec![job.clone()]));
