@@ -77,7 +77,7 @@ const CALLS: &[(&str, &str)] = &[
     ("POST /v1/nodes/n/drain", "admin"),
     ("POST /v1/nodes/n/undrain", "admin"),
     ("POST /v1/leader/transfer", "admin"),
-    // The last one: it may make this broker stop leading.
+    // Comes last, since it may make this broker stop leading.
     ("POST /v1/leader/resign", "admin"),
 ];
 
@@ -95,7 +95,7 @@ async fn every_documented_call_is_in_the_list_of_scopes() {
         .chain(OPEN.iter().copied())
         .map(parts)
         .collect();
-    // A parameter of the document stands for any value in the list.
+    // A parameter in the document matches any value in the list.
     let same = |documented: &[String], listed: &[String]| {
         documented.len() == listed.len()
             && documented
@@ -121,7 +121,7 @@ async fn every_documented_call_is_in_the_list_of_scopes() {
 async fn a_call_needs_a_token_of_its_scope() {
     let tokens = Tokens::parse(TOKENS).unwrap();
     let broker = Broker::start_with(|config| config.tokens = tokens).await;
-    // Before the calls: the last of them makes this broker stop leading, and then it is not ready.
+    // Checked before the calls: the last of them makes this broker stop leading, and then it is not ready.
     for path in ["/healthz", "/readyz", "/openapi.json", "/osqueue/healthz"] {
         assert_eq!(broker.get(path).await.0, 200, "{path}");
     }
@@ -135,7 +135,7 @@ async fn a_call_needs_a_token_of_its_scope() {
                 request = request.bearer_auth(scope[..1].repeat(16));
             }
             if path.contains("/candidates/") {
-                // The same candidate for everyone: it is not the secret that is tried here.
+                // The same secret for everyone, since secrets are not what is tested here.
                 request = request.json(&json!({"secret": "one-secret-for-all"}));
             }
             let status = request.send().await.unwrap().status();
@@ -207,7 +207,7 @@ async fn without_tokens_pages_of_elsewhere_cannot_look_either() {
             assert_eq!(status, expected, "{path} with {name}: {value}");
         }
     }
-    // The page itself may be followed a link to, and is healthy for everybody.
+    // Links from other sites to the page are allowed, and health is for everybody.
     for path in ["/", "/healthz"] {
         let request = broker.request(Method::GET, path);
         let request = request.header("sec-fetch-site", "cross-site");
@@ -338,7 +338,7 @@ fn certificate_in(folder: &Path) -> (Tls, String) {
     (files, made.cert.pem())
 }
 
-/// A client that trusts this certificate and no other.
+/// A client that trusts only this certificate.
 fn trusting(certificate: &str) -> Client {
     let trusted = Certificate::from_pem(certificate.as_bytes()).unwrap();
     let client = Client::builder().no_proxy().timeout(PATIENCE);
@@ -421,7 +421,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     let renewed = trusting(&second);
     let url = format!("{}/healthz", broker.url);
     until(async || renewed.get(&url).send().await.ok()).await;
-    // Who is connected already stays so.
+    // Existing connections continue to work.
     assert_eq!(broker.get(&format!("/v1/jobs/{id}")).await.0, 200);
     broker.http = trusting(&first);
     let old = broker.request(Method::GET, "/healthz").send().await;

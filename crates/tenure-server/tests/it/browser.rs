@@ -1,7 +1,7 @@
-//! The dashboard in a real browser, on real servers, while things happen.
+//! The dashboard in a real browser, on real servers with live data.
 //!
-//! Every page that is looked at ends with the same questions: did any script fail, did the policy stop anything,
-//! does anything stick out. Pictures of each section are left in `target/screenshots`.
+//! Every test ends with the same checks: did any script fail, did the content policy block anything, is anything
+//! wider than the screen. Screenshots of each section are left in `target/screenshots`.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ mod tabs;
 
 use driver::Browser;
 
-/// Text that does harm wherever it is taken for more than text.
+/// Text that does harm wherever it is not treated as plain text.
 const HOSTILE: &str = "</script><script>window.harmed=1</script><img src=x onerror=\"window.harmed=1\">\u{202e}\u{5e9}\u{5dc}\u{5d5}\u{5dd}\u{1f480}'\"`&amp;{{7*7}}";
 
 /// Jobs in every state, a paused queue, a schedule, dead jobs with a reason.
@@ -80,7 +80,7 @@ async fn each_section_shows_what_is_so() {
     browser.open(&broker.url, "#/queues/mail").await;
     browser.shows(".figures", "Dead").await;
     browser.shows(".figures", "Pick-up p95").await;
-    // The plots have something to draw.
+    // Wait until the plots have something to draw.
     browser
         .until("return document.querySelectorAll('.plot path').length >= 6")
         .await;
@@ -129,7 +129,7 @@ async fn a_job_tells_its_whole_story() {
     browser.open(&broker.url, &format!("#/jobs/{id}")).await;
     browser.shows("#history", "submitted").await;
     let job = broker.claim().await;
-    // Nobody reloads anything.
+    // It appears without a reload.
     browser.shows("#history", "claimed, attempt 1").await;
     browser.shows("#history", "by w").await;
     browser.shows(".title", "running").await;
@@ -283,17 +283,17 @@ async fn hostile_text_stays_text() {
     browser.shows("#last-error", "<img src=x").await;
     browser.shows("#payload", "Show all").await;
     browser.shows("#history", "<script>").await;
-    // What would turn the text around is spelled out.
+    // Characters that would reverse the text are shown as escapes.
     browser.shows("#payload", "\\u202e").await;
     browser.press("Show all 100 kB").await;
     browser.shows("#payload", "Show less").await;
     harmless(&browser).await;
-    // A name in the address that no queue can have.
+    // A name in the address that is not a valid queue name.
     let hash = "#/queues/%3Cimg%20src%3Dx%20onerror%3D%22window.harmed%3D1%22%3E";
     browser.open(&broker.url, hash).await;
     browser.shows("main h1", "<img").await;
     harmless(&browser).await;
-    // The series of a queue that cannot be is refused.
+    // The request for that queue's series is refused.
     browser.end_after_refusals().await;
     broker.handle.stop().await;
 }
@@ -318,7 +318,7 @@ async fn a_token_is_asked_for_and_stays_out_of_addresses() {
     browser.fill("#field-token", "rrrrrrrrrrrrrrrrrrrr").await;
     browser.press("Log in").await;
     browser.shows("#connection", "live").await;
-    // Whoever may only read sees no button that would be refused.
+    // A reader with a read-only token does not see buttons that would be refused.
     let pause =
         "return [...document.querySelectorAll('.needs-admin')].some((each) => each.offsetParent)";
     assert_eq!(browser.run(pause).await, json!(false));
@@ -371,7 +371,7 @@ async fn a_lost_connection_is_said_and_comes_back_by_itself() {
     broker.handle.stop().await;
 }
 
-/// Processes, so that the leader can be killed and not only asked to go.
+/// Uses processes, so that the leader can be killed and not only stopped.
 #[tokio::test]
 async fn a_new_leader_appears_without_a_reload() {
     let Some(browser) = Browser::start(1400, 1000).await else {
@@ -471,7 +471,7 @@ async fn every_section_can_be_used_without_a_mouse_and_without_eyes() {
     broker.handle.stop().await;
 }
 
-/// What has no name for a screen reader, or breaks the outline.
+/// Finds elements without a name for screen readers, and headings that break the outline.
 const NAMELESS: &str = "
     const named = (each) => (each.getAttribute('aria-label') || each.textContent || '').trim()
         || (each.id && document.querySelector(`label[for='${each.id}']`));
@@ -490,7 +490,7 @@ async fn pictures_are_taken() {
     };
     let broker = Broker::start_with(|config| config.node = Some("web-1".to_owned())).await;
     busy(&broker).await;
-    // Some points of the past.
+    // Long enough for some points of the past.
     sleep(Duration::from_secs(11)).await;
     let (_, dead) = broker.get("/v1/jobs?state=dead").await;
     let job = format!("#/jobs/{}", dead["jobs"][0]["id"].as_str().unwrap());
@@ -522,7 +522,7 @@ async fn pictures_are_taken() {
                     .picture(&format!("{name}-{colours}-{width}.png"))
                     .await;
                 assert_eq!(browser.sticks_out().await, 0, "{name} at {width}");
-                // On a phone a table may be moved sideways; on a desk it fits.
+                // On a phone a table may scroll sideways; on a larger screen it has to fit.
                 let cut = "return [...document.querySelectorAll('.scroll')].filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.ariaLabel)";
                 if width >= 1280 {
                     assert_eq!(browser.run(cut).await, json!([]), "{name} at {width}");

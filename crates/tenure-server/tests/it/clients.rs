@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::support::{Broker, PATIENCE, answered, client, problem, until};
 
-/// How many requests a server is answering, besides the one that asks.
+/// How many requests a server is answering, not counting the one that asks.
 async fn in_flight(broker: &Broker) -> u64 {
     let page = broker
         .request(Method::GET, "/metrics")
@@ -41,7 +41,7 @@ fn claim_text(types: &str) -> String {
     )
 }
 
-/// Everything until the connection is closed.
+/// Reads everything until the connection is closed.
 async fn rest(mut stream: TcpStream) -> String {
     let mut text = Vec::new();
     timeout(PATIENCE, stream.read_to_end(&mut text))
@@ -108,7 +108,7 @@ async fn a_client_that_does_not_read_is_given_up() {
     drop(stream);
 }
 
-/// How many times jobs were listed or submitted, less the five submits.
+/// How many times jobs were listed: calls of `/v1/jobs`, less the five submits.
 async fn answered_reads(broker: &Broker) -> u64 {
     let page = broker
         .request(Method::GET, "/metrics")
@@ -208,18 +208,18 @@ async fn bodies_together_are_limited() {
     let body = format!("{{{}", " ".repeat(7998));
     let slow = raw(&broker, &announcing(8000, &body)).await;
     let other = raw(&broker, &announcing(8000, &body[..2000])).await;
-    // What has arrived, and the buffers that it went through.
+    // The bytes that have arrived, and their buffers.
     until(async || (number(&broker, "tenure_http_body_bytes").await > 32_000).then_some(())).await;
     let job = json!({"type":"t","payload":"x".repeat(1000)});
     let answer = broker.post("/v1/jobs", job.clone()).await;
     problem(&answer, StatusCode::TOO_MANY_REQUESTS, "overloaded", None);
-    // Who sends nothing for a while loses its connection when others need the memory.
+    // A client that sends nothing for a while loses its connection when others need the memory.
     until(async || (broker.post("/v1/jobs", job.clone()).await.0 == 201).then_some(())).await;
     let closed = [rest(slow).await, rest(other).await];
     assert!(closed.iter().any(String::is_empty), "{closed:?}");
 }
 
-/// The beginning of a submit whose body is said to have so many bytes.
+/// The beginning of a submit that announces a body of this many bytes.
 fn announcing(bytes: usize, body: &str) -> String {
     format!(
         "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
@@ -250,7 +250,7 @@ async fn who_announces_much_and_sends_little_takes_little() {
     assert!(bytes <= 256 * 8 * 1024, "{bytes}");
 }
 
-/// Jobs with large payloads, so many megabytes of them.
+/// A broker with jobs with large payloads, this many megabytes in all.
 async fn with_large_jobs(broker: &Broker, megabytes: usize) {
     let large = json!({"type":"t","payload":"x".repeat(250_000)});
     let jobs: Vec<Value> = (0..4).map(|_| large.clone()).collect();
@@ -281,7 +281,7 @@ async fn stalled_readers_of_large_pages_keep_little_memory() {
     until(async || (number(&broker, name).await >= 40 + 24).then_some(())).await;
     let grown = resident().saturating_sub(before);
     assert!(grown < 300 << 20, "24 readers took {} MiB", grown >> 20);
-    // Whoever works notices nothing of them.
+    // Workers are not affected.
     broker.submit("t").await;
 }
 
@@ -359,14 +359,14 @@ async fn strangers_keep_nobody_out() {
         strangers.push(raw(&broker, "").await);
     }
     for _ in 0..3 {
-        // A connection each: they come when all are taken.
+        // Each has its own connection, opened when all places are taken.
         let request = client().get(format!("{}/v1/jobs", broker.url));
         let answer = request.bearer_auth("a".repeat(16)).send().await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
         let health = client().get(format!("{}/healthz", broker.url)).send().await;
         assert_eq!(health.unwrap().status(), StatusCode::OK);
     }
-    // The worker was there all the time, and is given what comes now.
+    // The worker was connected all the time, and gets the next job.
     let job = json!({"id":"at-last","type":"never"});
     let submit = client().post(format!("{}/v1/jobs", broker.url)).json(&job);
     let submitted = submit.bearer_auth("a".repeat(16)).send().await.unwrap();
@@ -384,7 +384,7 @@ async fn strangers_keep_nobody_out() {
     assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
 }
 
-/// Strangers that come faster than they are heard, and say nothing.
+/// Strangers that connect faster than they are handled, and send nothing.
 async fn storm(address: std::net::SocketAddr) {
     let mut held = std::collections::VecDeque::new();
     for _ in 0..1_500 {
@@ -407,7 +407,7 @@ async fn a_storm_of_strangers_costs_no_health_check_its_answer() {
                 format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
             let begun = Instant::now();
             let mut stream = raw(&broker, &check).await;
-            // On a busy machine it may have come to its word too late.
+            // On a busy machine it may have sent its request too late.
             let was_slow = begun.elapsed() > Duration::from_millis(30);
             let mut text = Vec::new();
             let read = timeout(PATIENCE, stream.read_to_end(&mut text)).await;

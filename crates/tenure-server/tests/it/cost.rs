@@ -1,4 +1,4 @@
-//! What brokers ask of their store, counted, and compared with what `docs/cost.md` says.
+//! Counts the requests of brokers to their store, and compares them with `docs/cost.md`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::support::{Broker, config, store_in};
 
 const PAGE: &str = include_str!("../../../../docs/cost.md");
 
-/// How many heartbeats are counted, and how many go by before.
+/// How many heartbeats are counted, and how many pass before that.
 const COUNTED: u64 = 60;
 const WARM_UP: u64 = 15;
 
-/// How far what is counted may be from the page, of all requests of a broker.
+/// How far the count may differ from the page, as a part of all requests of a broker.
 const TOLERANCE: f64 = 0.05;
 
 /// How many requests a broker has sent.
@@ -105,7 +105,7 @@ async fn counted(broker: &Broker) -> Requests {
     Requests::of(&answer.send().await.unwrap().text().await.unwrap())
 }
 
-/// Counts what both ask while nothing happens, and returns it per heartbeat.
+/// Counts the requests of both brokers while nothing happens, per heartbeat.
 async fn idle(leader: &Broker, standby: &Broker, heartbeat: Duration) -> [Requests; 2] {
     let until = async |writes: f64| {
         let patience = Instant::now() + heartbeat * 40 + Duration::from_secs(300);
@@ -124,7 +124,7 @@ async fn idle(leader: &Broker, standby: &Broker, heartbeat: Duration) -> [Reques
     [0, 1].map(|which| after[which].since(before[which]).per_heartbeat())
 }
 
-/// Two brokers on a store, the first of which leads.
+/// Two brokers on a store; the first leads.
 async fn two(store: &str, namespace: &str, times: Times) -> (Broker, Broker) {
     let configured = || {
         let mut config = config(store);
@@ -139,7 +139,8 @@ async fn two(store: &str, namespace: &str, times: Times) -> (Broker, Broker) {
     (leader, standby)
 }
 
-/// How often brokers ask: heartbeats as long as several requests, or what requests take would be counted too.
+/// The times of the brokers. Heartbeats have to be several times as long as requests, or the time of the requests
+/// would matter.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     ttl: Duration,
@@ -163,7 +164,7 @@ async fn idle_brokers_ask_what_the_page_says(store: &str, times: Times, rows: [&
     let started = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
     let namespace = format!("cost-{started}");
     let mut differences = Vec::new();
-    // A machine that stands still is no reason to say that the page is wrong.
+    // A machine that stalls must not make the page look wrong.
     for _ in 0..3 {
         let (leader, standby) = two(store, &namespace, times).await;
         let seen = idle(&leader, &standby, times.heartbeat).await;
@@ -219,7 +220,7 @@ async fn idle_brokers_ask_what_the_page_says_in_economy_on_s3() {
 
 #[test]
 fn two_idle_brokers_in_economy_cost_less_than_a_dollar_a_month() {
-    // Waits are shortened by a tenth on average.
+    // Jitter shortens waits by a tenth on average.
     let heartbeat = ECONOMY_TTL_DEFAULT.as_secs_f64() / 2.0 * 0.9;
     let millions = 30.0 * 86_400.0 / heartbeat / 1_000_000.0;
     let rows = ["leader, economy", "standby, economy"].map(promised);
@@ -229,10 +230,10 @@ fn two_idle_brokers_in_economy_cost_less_than_a_dollar_a_month() {
     assert!(PAGE.contains(&row), "the page does not say {row}");
 }
 
-/// What is written for a job, one call at a time.
+/// How many requests a job takes, with one call at a time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_costs_the_writes_that_the_page_says() {
-    // On a file store commits are appended, not put: counted where they are objects.
+    // Counted where commits are objects: on a file store they are appended, not put.
     let broker = Broker::start_with(|config| config.ttl = Duration::from_secs(24 * 3600)).await;
     let mut written = BTreeMap::new();
     let mut before = counted(&broker).await.writes;
@@ -282,10 +283,10 @@ async fn a_job_costs_the_writes_that_the_page_says() {
     assert_eq!(written, expected.into());
 }
 
-/// When the budget of the day runs low, commits wait; the broker says so, and leads on.
+/// When the day's budget runs low, commits wait; the broker reports this and keeps leading.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_budget_that_runs_low_slows_commits_down_and_ends_no_lease() {
-    // As many as a day of heartbeats takes, and a hundred.
+    // As many as a day's heartbeats take, and a hundred more.
     let broker = Broker::start_with(|config| {
         config.ttl = Duration::from_secs(10);
         config.throttle.writes_per_day = Some(23_811 + 100);
@@ -303,7 +304,7 @@ async fn a_budget_that_runs_low_slows_commits_down_and_ends_no_lease() {
     let answer = broker.request(reqwest::Method::GET, "/metrics");
     let page = answer.send().await.unwrap().text().await.unwrap();
     assert!(page.contains("\ntenure_store_writes_low 1"), "{page}");
-    // osqueue's own view of it says the same: commits were held up, and for how long.
+    // osqueue's statistics show the same: commits were delayed, and for how long.
     let (_, told) = broker.get("/osqueue/v1/throttle-stats").await;
     let number = |field: &str| told[field].as_u64().unwrap();
     assert_eq!(told["throttling"], true);

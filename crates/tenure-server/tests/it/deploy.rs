@@ -1,4 +1,4 @@
-//! The files for operators name what the server really publishes.
+//! The files for operators name metrics that the server really publishes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,7 @@ use reqwest::Method;
 
 use crate::support::{Broker, until};
 
-/// Every word of a file that is the name of a metric.
+/// Every word in a file that looks like a metric's name.
 fn metrics(file: &str) -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
     let text = std::fs::read_to_string(folder.join(file)).unwrap();
@@ -22,7 +22,7 @@ fn metrics(file: &str) -> BTreeSet<String> {
 async fn alerts_and_dashboard_name_only_what_is_published() {
     let broker = Broker::start().await;
     broker.submit("send").await;
-    // Whoever follows the queue has heard of the claim once the page shows it.
+    // The follower of the queue has seen the claim once the page shows it.
     let job = broker.claim().await;
     let path = format!("/v1/jobs/{}/complete", job["id"].as_str().unwrap());
     let done = broker.post(&path, serde_json::json!({"token": job["token"]}));
@@ -43,7 +43,7 @@ async fn alerts_and_dashboard_name_only_what_is_published() {
     for file in ["alerts.yml", "grafana-dashboard.json"] {
         let names = metrics(file);
         assert!(names.len() > 5, "{names:?}");
-        // Those of an outbox come with it: the command line's tests look for them.
+        // An outbox's metrics appear only with an outbox: the command line's tests check them.
         let own = |name: &String| !name.starts_with("tenure_outbox_");
         for name in names.into_iter().filter(own) {
             let found = page.lines().any(|line| {

@@ -1,4 +1,4 @@
-//! The document says what there is, and there is what it says.
+//! The OpenAPI document and the interface agree.
 
 use std::collections::BTreeSet;
 
@@ -24,13 +24,13 @@ async fn every_documented_call_is_there_and_none_is_missing() {
     let documented = operations(&document);
     for operation in &documented {
         let (method, path) = operation.split_once(' ').unwrap();
-        // Two are no JSON, and one would leave nobody to ask.
+        // Two are not JSON, and one would leave no leader to ask.
         if ["/v1/events", "/metrics", "/v1/leader/resign"].contains(&path) {
             continue;
         }
         let path = path.replace(['{', '}'], "");
         let method: Method = method.parse().unwrap();
-        // An empty object is wrong for some and right for others; what it never is, is unknown.
+        // An empty object is wrong for some calls and right for others; but no call must be unknown.
         let mut request = broker.request(method.clone(), &path);
         if method != Method::GET {
             request = request.json(&json!({}));
@@ -44,7 +44,7 @@ async fn every_documented_call_is_there_and_none_is_missing() {
             "{operation}: {status} {answer}"
         );
     }
-    // The table of the design: what a client may count on.
+    // The calls that the design promises to clients.
     for operation in [
         "POST /v1/jobs",
         "POST /v1/jobs/claim",

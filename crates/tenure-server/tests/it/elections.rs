@@ -91,7 +91,7 @@ async fn a_candidate_belongs_to_whoever_knows_its_secret() {
     );
     let secret = first["secret"].as_str().unwrap().to_owned();
 
-    // Without it, or with another, nobody withdraws or renews it, and so nobody else leads.
+    // Without the secret, or with another one, the candidate cannot be withdrawn or renewed, so nobody else can lead.
     let stranger = json!({"secret": "a-secret-of-another"});
     for body in [json!({}), stranger] {
         let (status, answer) = broker.delete_with(own, body).await;
@@ -110,7 +110,7 @@ async fn a_candidate_belongs_to_whoever_knows_its_secret() {
     }
     let (_, mallory) = broker.post(elect, json!({"candidate": "mallory"})).await;
     assert_eq!(mallory["is_leader"], false);
-    // Somebody else under the same name is somebody else.
+    // The same name with another secret is another program.
     let body = json!({"candidate": "billing-1", "secret": "a-secret-of-another"});
     let (_, namesake) = broker.post(elect, body).await;
     assert_eq!(
@@ -183,7 +183,7 @@ async fn a_leader_over_http_obeys_a_request_at_its_next_call() {
     view.request_resign(&name, &"ops".parse().unwrap())
         .await
         .unwrap();
-    // Everybody sees that it was asked, and until when it may lead.
+    // Everybody sees the request, and until when the leader may lead.
     let (_, shown) = broker.get("/v1/elections/e").await;
     assert_eq!(shown["leader"]["node"], "a", "{shown}");
     let request = &shown["request"];
@@ -215,7 +215,7 @@ async fn a_leader_over_http_obeys_a_request_at_its_next_call() {
     assert!(shown["led_for_ms"].as_u64().unwrap() < 60_000, "{shown}");
     assert!(shown["seen_ago_ms"].is_u64() && shown["candidates"][0]["seen_ago_ms"].is_u64());
 
-    // Whom it is reserved for is shown, and for how long.
+    // The reservation is shown, and for how long it lasts.
     elect("c").await;
     let (to, by) = ("c".parse().unwrap(), "ops".parse().unwrap());
     view.request_transfer(&name, &to, &by).await.unwrap();
@@ -318,7 +318,7 @@ async fn store_requests(broker: &Broker) -> u64 {
     counts.iter().sum()
 }
 
-/// Whoever only looks cannot make the broker read the whole namespace once for every call.
+/// Reads cannot make the broker read the whole namespace for every call.
 #[tokio::test]
 async fn those_who_look_at_one_time_share_what_is_read() {
     let broker = Broker::start().await;
@@ -331,12 +331,12 @@ async fn those_who_look_at_one_time_share_what_is_read() {
         let calls = join_all((0..100).map(|_| broker.get(path))).await;
         assert!(calls.iter().all(|(status, _)| *status == 200), "{calls:?}");
         let requests = store_requests(&broker).await - before;
-        // Each look takes 50 and some; a slow machine takes several seconds, and looks as often.
+        // Each reading takes 50 requests and some; a slow machine takes several seconds, with one reading per second.
         assert!(requests < 100 * each + 1000, "{path}: {requests} requests");
     }
 }
 
-/// What was read before a change through this broker is not shown after it.
+/// A reading from before a change through this broker is not shown after it.
 #[tokio::test]
 async fn whoever_changes_candidates_sees_the_change() {
     let broker = Broker::start().await;
@@ -363,7 +363,7 @@ async fn whoever_changes_candidates_sees_the_change() {
     }
 }
 
-/// The calls come at one time, so that one candidate gets several sessions.
+/// The calls come at the same time, so that one candidate gets several sessions.
 #[tokio::test]
 async fn a_candidate_of_many_elections_leaves_each_that_it_withdraws_from() {
     let broker = Broker::start().await;
@@ -407,7 +407,7 @@ async fn what_is_wrong_is_told_in_the_callers_terms() {
     assert_eq!(titles, ["not allowed", "a limit is reached"]);
 }
 
-/// Clocks of two hosts are not compared: that of the leader may be an hour ahead.
+/// Clocks of two hosts are not compared: the leader's may be an hour ahead.
 #[tokio::test]
 async fn how_long_a_leader_leads_is_not_taken_from_its_clock() {
     use tenure::store::{Expect, Key};

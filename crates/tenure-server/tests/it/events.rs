@@ -13,7 +13,7 @@ use crate::support::{Broker, PATIENCE, answered, config, problem, store_in};
 pub(crate) struct Stream {
     bytes: futures_util::stream::BoxStream<'static, reqwest::Result<bytes::Bytes>>,
     text: String,
-    /// The last id, as a browser keeps it.
+    /// The last id, which browsers keep.
     pub(crate) last_id: String,
 }
 
@@ -39,7 +39,7 @@ impl Stream {
         }
     }
 
-    /// The names of the next so many events.
+    /// The names of the next `count` events.
     async fn take(mut self, count: usize) -> Vec<String> {
         let mut names = Vec::new();
         while names.len() < count {
@@ -48,7 +48,7 @@ impl Stream {
         names
     }
 
-    /// The next event of this name, which has to come.
+    /// Waits for the next event of this name.
     async fn named(&mut self, name: &str) -> Value {
         loop {
             let (next, data) = self.next().await.expect("it goes on");
@@ -72,7 +72,7 @@ impl Stream {
                 if let Some(id) = line("id") {
                     self.last_id = id;
                 }
-                // What has no name is a sign of life.
+                // A message without a name is a sign of life.
                 if let (Some(name), Some(data)) = (line("event"), line("data")) {
                     return Some((name, serde_json::from_str(&data).unwrap()));
                 }
@@ -143,7 +143,7 @@ async fn whoever_comes_back_is_told_to_read_anew() {
     assert_eq!(name, "reset");
 }
 
-/// A stream, from a place on if one is named.
+/// A stream, from an id on if one is given.
 async fn follow(broker: &Broker, query: &str, last_id: Option<&str>) -> Stream {
     let path = format!("/v1/events{query}");
     let mut request = broker.request(Method::GET, &path);
@@ -166,14 +166,14 @@ async fn whoever_comes_back_goes_on_where_it_was() {
     let broker = Broker::start().await;
     let mut stream = follow(&broker, "", None).await;
     stream.begun().await;
-    // Told of nothing so far, and gone: what happens meanwhile is not lost.
+    // A client that got no events and disconnects does not lose what happens meanwhile.
     let start = stream.last_id.clone();
     drop(stream);
     broker.post("/v1/jobs", batch(&["a", "b", "c"])).await;
     let mut stream = follow(&broker, "", Some(&start)).await;
     let (name, data) = stream.next().await.unwrap();
     assert_eq!((&*name, &data["id"]), ("submitted", &json!("a")));
-    // In the middle of what was committed at once.
+    // In the middle of one commit.
     let middle = stream.last_id.clone();
     drop(stream);
     broker.post("/v1/jobs", batch(&["d"])).await;
@@ -253,7 +253,7 @@ async fn nodes_and_daemons_are_followed() {
     );
     stream.named("daemon_started").await;
     node.shutdown().await;
-    // A broker hears of shards and of nodes in different ways, so either may come first.
+    // A broker learns of shards and of nodes in different ways, so either may come first.
     let (mut stopped, mut left) = (Value::Null, Value::Null);
     while stopped.is_null() || left.is_null() {
         match stream.next().await.unwrap() {
@@ -267,7 +267,7 @@ async fn nodes_and_daemons_are_followed() {
     assert!(left["at"].as_u64().unwrap() > 0 && left["position"].is_null());
     drop(stream);
 
-    // All of it again, for somebody who had only heard how things stood.
+    // All of it again, for a client that had only got the present state.
     let mut again = follow(&broker, kinds, Some(&start)).await;
     for (name, node) in [
         ("node_joined", "other"),
@@ -290,7 +290,7 @@ async fn nodes_and_daemons_are_followed() {
     );
 }
 
-/// While nobody follows it asks the store for nothing of the kind.
+/// Without followers it does not read the store for this.
 #[tokio::test]
 async fn a_broker_that_does_not_lead_the_cluster_listens_while_somebody_follows() {
     let folder = tempfile::tempdir().unwrap();

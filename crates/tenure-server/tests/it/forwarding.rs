@@ -1,4 +1,4 @@
-//! Two servers: any of them answers any call, and one takes over from the other.
+//! Two servers: each answers any call, and one takes over from the other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -37,10 +37,10 @@ async fn ready(broker: &Broker, role: &str) {
         .await;
 }
 
-/// Both are stopped at once, as by an operator or a host that goes down.
+/// Both are stopped at once, as when an operator stops them or a host goes down.
 #[tokio::test]
 async fn a_leader_does_not_wait_for_a_standby_that_has_gone() {
-    // It would wait for five seconds each time. A slow machine may take as long, but not always.
+    // A mistake would cost five seconds each time. A slow machine may take as long, but not every time.
     for _ in 0..3 {
         let (_folder, leader, standby) = pair().await;
         let begun = Instant::now();
@@ -120,7 +120,7 @@ async fn a_standby_takes_over_and_has_everything() {
     let waiting = tokio::spawn(answered(waiting));
     let id = standby.submit("t").await;
     timeout(PATIENCE, leader.handle.stop()).await.unwrap();
-    // Its leader stopped: it got no job, or was told to ask again.
+    // Its leader stopped: it either got no job, or was told to ask again.
     let (status, answer) = waiting.await.unwrap();
     assert!(
         (status, &answer["jobs"]) == (200, &json!([])) || status == 503,
@@ -168,10 +168,11 @@ async fn leadership_is_handed_over_by_a_call_to_any_server() {
     assert_eq!(status, 202);
     timeout(PATIENCE, standby.serving()).await.unwrap();
     let id = standby.submit("t").await;
-    // The old leader has heard of it, and forwards.
+    // The old leader knows of the new one, and forwards.
     let path = format!("/v1/jobs/{id}");
     until(async || (leader.get(&path).await.0 == 200).then_some(())).await;
-    // Back at once: who resigned stands back for a while, but not from what is reserved for it.
+    // Back at once: a node that resigned is not a candidate for a while, but it takes a lease that is reserved for
+    // it.
     let transfer = json!({"node":"one"});
     let (status, _) = leader.post("/v1/leader/transfer", transfer).await;
     assert_eq!(status, 202);
@@ -182,7 +183,7 @@ async fn leadership_is_handed_over_by_a_call_to_any_server() {
 #[tokio::test]
 async fn a_standby_whose_leader_cannot_be_reached_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    // Nobody listens there: the port was free a moment ago and is not 0.
+    // A port without a listener: it was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let nowhere = format!("http://{}", free.local_addr().unwrap());
     drop(free);
@@ -196,7 +197,7 @@ async fn a_standby_whose_leader_cannot_be_reached_says_so() {
     not_ready(&standby, "the leader does not answer").await;
 }
 
-/// A standby that knows its leader, and holds calls for a moment only.
+/// A standby that knows its leader, and holds calls only for a moment.
 async fn impatient(folder: &TempDir, change: impl FnOnce(&mut Config)) -> Broker {
     let mut second = config(&store_in(folder.path()));
     second.limits.hold_timeout = Duration::from_millis(300);
@@ -233,7 +234,7 @@ async fn a_standby_whose_leader_has_its_own_address_is_not_ready() {
 async fn a_standby_whose_leader_is_no_server_is_not_ready() {
     let folder = tempfile::tempdir().unwrap();
     let options = tenure::NodeOptions::new(store_in(folder.path()), "default");
-    // A program that has the queue within itself serves nobody else.
+    // A program that embeds the queue does not serve others.
     let program = tenure::Node::start(options).await.unwrap();
     let queue = Queue::open(&program, Options::default()).await.unwrap();
     queue.serving().await.unwrap();
@@ -242,7 +243,7 @@ async fn a_standby_whose_leader_is_no_server_is_not_ready() {
     not_ready(&standby, reason).await;
 }
 
-/// Submits jobs one after the other until it is told to stop, and says what came of each that was not taken.
+/// Submits jobs one after the other until it is told to stop, and returns the answers that were not successful.
 async fn submitting(broker: &Broker, name: &str, is_over: &AtomicBool) -> Vec<(u16, Value)> {
     let mut refused = Vec::new();
     for number in 0.. {
@@ -315,7 +316,7 @@ async fn a_leader_that_stops_costs_no_caller_an_error() {
     ready(&standby, "leader").await;
 }
 
-/// Who talks to the leader itself is answered by it to the end: what it can no longer do itself it passes on.
+/// A client of the leader gets answers from it to the end: calls that it can no longer do, it forwards.
 #[tokio::test]
 async fn a_leader_that_stops_leaves_nobody_in_doubt() {
     let (_folder, leader, standby) = pair().await;
@@ -326,13 +327,14 @@ async fn a_leader_that_stops_leaves_nobody_in_doubt() {
             let mut done = 0;
             for number in 0.. {
                 let job = json!({"id": format!("{name}-{number}"), "type": "t"});
-                // Until the connection is refused: it has stopped.
+                // A refused connection means that it has stopped.
                 let Ok(response) = http.post(&url).json(&job).send().await else {
                     break;
                 };
                 let status = response.status();
                 let text = response.text().await.unwrap_or_default();
-                // It hands over for seconds at most; on a machine that is busier than that, callers are told so.
+                // It waits only seconds for the hand-over; on a busier machine, callers are told that there is no
+                // leader.
                 let is_told = text.contains(r#""code":"no_leader""#);
                 assert!(status == StatusCode::CREATED || is_told, "{status}: {text}");
                 done += usize::from(status == StatusCode::CREATED);
@@ -383,7 +385,7 @@ async fn calls_are_held_in_bounded_number_and_time() {
     assert!(took >= Duration::from_secs(1) && took < hold, "{took:?}");
 }
 
-/// A session that is not there yet is not one that was lost.
+/// A session that does not exist yet is not a lost one.
 #[tokio::test]
 async fn a_broker_that_has_just_started_holds_calls() {
     let folder = tempfile::tempdir().unwrap();
@@ -418,7 +420,7 @@ async fn a_change_whose_answer_is_lost_may_have_been_done() {
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut first = config(&store_in(folder.path()));
     first.advertise = Some(format!("http://{}", mute.local_addr().unwrap()));
-    // Takes every call, and hangs up instead of answering.
+    // A server that reads every call, and closes the connection instead of answering.
     let calls = Arc::new(Mutex::new(Vec::new()));
     let heard = calls.clone();
     tokio::spawn(async move {
@@ -439,7 +441,7 @@ async fn a_change_whose_answer_is_lost_may_have_been_done() {
         "unknown_outcome",
         None,
     );
-    // Once: it may have been done. And marked, so that the other does not send it on.
+    // Sent only once, since it may have been done; and marked, so that the other does not forward it again.
     let changes = {
         let calls = calls.lock().unwrap();
         let changes = calls
@@ -449,7 +451,7 @@ async fn a_change_whose_answer_is_lost_may_have_been_done() {
     };
     assert_eq!(changes.len(), 1, "{changes:?}");
     assert!(changes[0].contains("\r\ntenure-forwarded: "), "{changes:?}");
-    // A submit may be sent again, but this leader does not say that it serves.
+    // A submit may be sent again, but this leader does not report that it serves.
     let submit = standby.post("/v1/jobs", json!({"type":"t"})).await;
     let unavailable = StatusCode::SERVICE_UNAVAILABLE;
     problem(&submit, unavailable, "unknown_outcome", None);
@@ -536,7 +538,7 @@ async fn a_call_that_is_held_is_told_that_its_broker_stops() {
     assert!(detail.contains("this broker is stopping"), "{detail}");
 }
 
-/// A leader whose answers to a standby pass a proxy that can lose them.
+/// A leader and a standby, with a proxy between them that can lose answers.
 async fn behind_proxy() -> (TempDir, Broker, HttpProxy, Broker) {
     let folder = tempfile::tempdir().unwrap();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -574,13 +576,13 @@ async fn a_submit_whose_answer_is_lost_is_done_once_and_was_created() {
     assert_eq!(statuses, ["created", "duplicate"], "{answer}");
     let (_, listed) = leader.get("/v1/jobs").await;
     assert_eq!(listed["jobs"].as_array().unwrap().len(), 3, "{listed}");
-    // Nothing is marked that was not sent again.
+    // Calls that were not sent again are not marked.
     let sent = standby.request(Method::POST, "/v1/jobs");
     let response = sent.json(&json!({"type":"t"})).send().await.unwrap();
     assert!(!response.headers().contains_key("tenure-repeated"));
 }
 
-/// osqueue's clients cannot tell what became of a submit, nor send one again.
+/// osqueue's clients cannot determine the outcome of a submit, nor repeat it safely.
 #[tokio::test]
 async fn a_submit_of_osqueue_whose_answer_is_lost_is_done_once() {
     let (_folder, leader, proxy, standby) = behind_proxy().await;
@@ -602,7 +604,7 @@ async fn a_submit_of_osqueue_whose_answer_is_lost_is_done_once() {
         assert_eq!(jobs.len(), number + 1, "{listed}");
         assert_eq!(jobs[number]["id"], answer["jobId"], "{listed}");
     }
-    // A name is good for one job.
+    // A name identifies one job.
     let named = async |payload: u32| {
         let request = leader.request(Method::POST, "/osqueue/v1/jobs");
         let request = request.header("idempotency-key", "mine");
@@ -673,7 +675,7 @@ async fn a_claim_with_a_key_is_the_same_claim_to_whoever_is_asked() {
 #[tokio::test]
 async fn an_end_whose_answer_is_lost_is_answered_as_if_it_had_not_been() {
     let (_folder, leader, proxy, standby) = behind_proxy().await;
-    // Done by the first sending, or by the second.
+    // The first or the second sending does it.
     for fault in [Fault::LoseAnswer, Fault::LoseRequest] {
         for (end, state, attempt) in [
             ("complete", "completed", 1),
@@ -695,12 +697,12 @@ async fn an_end_whose_answer_is_lost_is_answered_as_if_it_had_not_been() {
             let answer = standby.post(&path, ended.clone()).await;
             let done = (200, json!({"claims":[{"id": id, "status":"ok"}]}));
             assert_eq!(answer, done, "{end} after {fault:?}");
-            // Whoever tells it once more hears the same.
+            // A repeat gets the same answer.
             assert_eq!(leader.post(&path, ended).await, done, "{end}");
             let (_, job) = leader.get(&format!("/v1/jobs/{id}")).await;
             assert_eq!(job["state"], state, "{job}");
             assert_eq!(job["attempt"], attempt, "{job}");
-            // The next one is claimed next.
+            // The next job is claimed next.
             leader
                 .post(&format!("/v1/jobs/{id}/cancel"), json!({}))
                 .await;
@@ -719,7 +721,7 @@ async fn an_end_whose_answer_is_lost_is_answered_as_if_it_had_not_been() {
     problem(&answer, StatusCode::CONFLICT, "lost", None);
     let reason = json!({"code": "ended", "ended_as": "released"});
     assert_eq!(answer.1["reason"], reason, "{answer:?}");
-    // Another claim of the job has ended since: nobody knows any more, and to ask again is of no use.
+    // Another claim of the job has ended since: the outcome cannot be determined, and repeating does not help.
     let later = json!({ "token": leader.claim().await["token"] });
     let completed = leader.post(&path("complete"), later).await;
     assert_eq!(completed.0, 200, "{completed:?}");
@@ -729,7 +731,7 @@ async fn an_end_whose_answer_is_lost_is_answered_as_if_it_had_not_been() {
     problem(&answer, unavailable, "unknown_outcome", None);
     let hint = answer.1["hint"].as_str().unwrap();
     assert!(hint.starts_with("look at the job"), "{hint}");
-    // A heartbeat is one, however often.
+    // A repeated heartbeat counts once.
     leader.submit("t").await;
     let claimed = leader.claim().await;
     let path = format!("/v1/jobs/{}/heartbeat", claimed["id"].as_str().unwrap());
@@ -742,7 +744,7 @@ async fn an_end_whose_answer_is_lost_is_answered_as_if_it_had_not_been() {
 #[tokio::test]
 async fn a_claim_with_ends_whose_answer_is_lost_is_done_once() {
     let (_folder, leader, proxy, standby) = behind_proxy().await;
-    // Done by the first sending, or by the second.
+    // The first or the second sending does it.
     for fault in [Fault::LoseAnswer, Fault::LoseRequest] {
         let job = json!({"type":"t","max_attempts":1});
         let jobs: Vec<&Value> = (0..3).map(|_| &job).collect();
@@ -752,7 +754,7 @@ async fn a_claim_with_ends_whose_answer_is_lost_is_done_once() {
             .await;
         let held = |job: &Value| json!({"id": job["id"], "token": job["token"]});
         let (done, other) = (held(&first["jobs"][0]), held(&first["jobs"][1]));
-        // Somebody else has it, and has ended it.
+        // Another worker has claimed it, and ended it.
         assert_eq!(
             leader
                 .post("/v1/jobs/release", json!({"claims":[other]}))
@@ -770,7 +772,7 @@ async fn a_claim_with_ends_whose_answer_is_lost_is_done_once() {
         assert_eq!(status, 200, "{fault:?}: {answer}");
         let done = json!([{"id": done["id"], "status": "ok"}]);
         assert_eq!(answer["ends"]["completed"], done, "{fault:?}: {answer}");
-        // Whether the first sending has done this one nobody can tell, and the answer does not claim to.
+        // Whether the first sending did this one cannot be determined, and the answer says so.
         let lost = &answer["ends"]["failed"][0];
         assert_eq!(lost["status"], "lost", "{answer}");
         let code = &lost["problem"]["code"];
@@ -788,7 +790,7 @@ async fn a_claim_with_ends_whose_answer_is_lost_is_done_once() {
     }
 }
 
-/// A leader that is stopped takes calls and answers none, and leads until its ttl is over.
+/// A stopped leader accepts calls, answers none, and leads until its ttl is over.
 #[tokio::test]
 async fn a_leader_that_hangs_is_waited_for_as_long_as_calls_are_held() {
     let folder = tempfile::tempdir().unwrap();
@@ -828,7 +830,7 @@ async fn a_leader_that_hangs_is_waited_for_as_long_as_calls_are_held() {
         (read, "no_leader", "", 3),
         (submit, "unknown_outcome", "the same id", 3),
         (pause, "unknown_outcome", "look whether it was done", 3),
-        // It would have waited for a job.
+        // It was going to wait for a job.
         (claim, "unknown_outcome", "Idempotency-Key", 6),
     ] {
         problem(&answer, unavailable, code, None);
@@ -838,8 +840,8 @@ async fn a_leader_that_hangs_is_waited_for_as_long_as_calls_are_held() {
     }
 }
 
-/// Two copies of one claim would push each other out: the earlier one, told that its outcome is unknown, is sent again by the
-/// standby, and pushes out the later one.
+/// Two copies of one claim must not displace each other for ever: the earlier one gets an unknown outcome, the
+/// standby sends it again, and it displaces the later one.
 #[tokio::test]
 async fn of_two_copies_of_a_waiting_claim_the_later_one_gets_the_jobs() {
     let (_folder, leader, standby) = pair().await;
@@ -860,7 +862,7 @@ async fn of_two_copies_of_a_waiting_claim_the_later_one_gets_the_jobs() {
     until(one_waits).await;
     let later = ask(&leader);
     until(one_waits).await;
-    // It is told at once, and plainly: it has got no job.
+    // It is answered at once, and clearly: it has got no job.
     let told = timeout(PATIENCE, earlier).await.unwrap().unwrap();
     assert_eq!(told, (200, json!({"jobs": []})));
     assert!(!later.is_finished());

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::support::Broker;
 
-/// The first line says what is asked for, the rest is the body.
+/// The first line is the call, the rest is the body.
 const CALLS: &str = r#"POST /v1/jobs
 {"id":"a","queue":"q","type":"mail","payload":{"n":1.0},"priority":-3,"delay_ms":9,"max_attempts":2,"unique_key":"u","group":"g"}
 POST /v1/jobs
@@ -104,7 +104,7 @@ fn calls() -> Vec<String> {
             None => calls.push(line.to_owned()),
         }
     }
-    // The bodies of one call at every other.
+    // Every call with the bodies of all others.
     calls.extend(
         corpus("requests")
             .iter()
@@ -113,7 +113,7 @@ fn calls() -> Vec<String> {
     calls
 }
 
-/// What an input asks for, as far as a client can send it at all.
+/// The call that an input describes, if a client can send it at all.
 fn call<'a>(base: &Url, input: &'a [u8]) -> Option<(Method, Url, &'a [u8])> {
     let end = input.iter().position(|&byte| byte == b'\n');
     let (line, body) = input.split_at(end.unwrap_or(input.len()));
@@ -121,7 +121,7 @@ fn call<'a>(base: &Url, input: &'a [u8]) -> Option<(Method, Url, &'a [u8])> {
     let (method, path) = line.split_once(' ')?;
     let method = Method::from_bytes(method.as_bytes()).ok()?;
     let url = base.join(path).ok()?;
-    // Elsewhere is not ours; and without a leader there is nothing to try.
+    // Skip other hosts, and calls that end the leader's term: without a leader there is nothing to test.
     let ours = url.origin() == base.origin() && !url.path().contains("resign");
     ours.then_some((method, url, body.strip_prefix(b"\n").unwrap_or(body)))
 }
@@ -131,8 +131,8 @@ fn every_call_is_answered() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let broker = runtime.block_on(Broker::start());
     let base: Url = broker.url.parse().unwrap();
-    // The server is in the same thread: its panics are seen, and its snapshots of everything so far belong to the
-    // case in which they are taken.
+    // The server runs in the same thread: so its panics are seen, and a snapshot's memory counts for the case in
+    // which it is taken.
     let fuzz = Fuzz::new("calls", calls()).within(256 << 20, 256);
     fuzz.run(|input| {
         let Some((method, url, body)) = call(&base, input) else {
@@ -143,8 +143,7 @@ fn every_call_is_answered() {
             .request(method, url)
             .header("content-type", "application/json")
             .body(body.to_vec());
-        // A claim may wait for a job, and a body that nobody reads may break the connection: only what is
-        // answered is looked at.
+        // A claim may wait for a job, and an unread body may break the connection: only answers are checked.
         let answered = async { timeout(Duration::from_millis(200), request.send()).await };
         let answered = runtime.block_on(answered);
         let Ok(Ok(answer)) = answered else {

@@ -1,4 +1,4 @@
-//! Brokers that speak HTTPS with each other, by certificates of an authority of their own.
+//! Brokers that speak HTTPS with each other, with certificates of a private authority.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tenure_server::Tls;
 
 use crate::support::{Broker, PATIENCE, client, config, problem, store_in, until};
 
-/// An authority, and what its certificate is in PEM.
+/// An authority, and its certificate in PEM.
 fn authority() -> (CertifiedIssuer<'static, KeyPair>, String) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -19,7 +19,7 @@ fn authority() -> (CertifiedIssuer<'static, KeyPair>, String) {
     (authority, pem)
 }
 
-/// A certificate for this host, by that authority, in files.
+/// Writes a certificate for this host, issued by that authority, to files.
 fn certificate(folder: &Path, name: &str, by: &CertifiedIssuer<'_, KeyPair>) -> Tls {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -36,7 +36,7 @@ fn certificate(folder: &Path, name: &str, by: &CertifiedIssuer<'_, KeyPair>) -> 
 
 #[tokio::test]
 async fn a_standby_forwards_over_https_to_whom_its_authority_vouches_for() {
-    // Installs how to encrypt.
+    // Installs the TLS provider.
     drop(client());
     let folder = tempfile::tempdir().unwrap();
     let ((ours, pem), (strange, strange_pem)) = (authority(), authority());

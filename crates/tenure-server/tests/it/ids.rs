@@ -1,4 +1,4 @@
-//! Ids that are words of the interface, too.
+//! Ids that are also words in the interface's paths.
 
 use reqwest::{Method, StatusCode};
 use serde_json::json;
@@ -42,7 +42,7 @@ async fn a_job_can_be_called_what_a_call_is_called() {
         let deleted = answered(broker.request(Method::DELETE, &path)).await;
         assert_eq!(deleted.0, 204, "{deleted:?}");
     }
-    // The calls are what they were.
+    // The calls still work.
     let put = answered(broker.request(Method::PUT, "/v1/jobs/claim")).await;
     problem(
         &put,

@@ -50,7 +50,7 @@ async fn a_page_ends_at_a_few_mebibytes_and_says_where_to_go_on() {
         let (_, list) = broker.get(path).await;
         assert_eq!(list["jobs"].as_array().unwrap().len(), 16, "{path}");
     }
-    // Many can be named at once, however large they are.
+    // Many can be listed at once, however large they are.
     let retry = json!({"state":"scheduled","limit":1000});
     let jobs: Vec<Value> = (0..4)
         .map(|_| json!({"type":"t","payload":"x".repeat(250_000),"delay_ms":3_600_000}))
@@ -104,7 +104,7 @@ async fn a_job_goes_from_submit_to_completed() {
         (&json!("completed"), &json!([1, 2]))
     );
 
-    // Told again it is answered as before; with another result it is another end.
+    // A repeat is answered as before; with another result it is a different end.
     let again = broker.post("/v1/jobs/a/complete", done).await;
     assert_eq!(again, (200, json!({"id":"a","status":"ok"})));
     let other = json!({ "token": token, "result": [3] });
@@ -146,7 +146,7 @@ async fn the_callers_trace_goes_with_its_jobs() {
             );
         }
     }
-    // What a job says itself is checked like anything else.
+    // The trace in a job is checked like other fields.
     let wrong = json!({"type": "t", "traceparent": CALLER.to_uppercase()});
     let answer = broker.post("/v1/jobs", wrong).await;
     let status = StatusCode::UNPROCESSABLE_ENTITY;
@@ -169,7 +169,7 @@ async fn jobs_are_found_by_their_words() {
     assert_eq!(broker.post("/v1/jobs", needle).await.0, 201);
     let (_, latest) = broker.get("/v1/jobs?search=NEEDLE&order=newest").await;
     assert_eq!(latest["jobs"][0]["id"], "found");
-    // From the other end there is more to look at than one request does: it says where to go on.
+    // From the other end, one request cannot search everything: it returns where to continue.
     let (_, first) = broker.get("/v1/jobs?search=needle").await;
     assert_eq!(first["jobs"], json!([]));
     let next = first["next"].as_u64().unwrap();
@@ -269,7 +269,7 @@ async fn each_item_of_a_batch_has_its_own_answer() {
     );
 }
 
-/// Three jobs that are held, and their claims as items of a batch.
+/// Three claimed jobs, and their claims as items of a batch.
 async fn held(broker: &Broker, named: &str, lease_ms: u32) -> [Value; 3] {
     let ids = ["a", "b", "c"].map(|id| format!("{named}-{id}"));
     let jobs = ids
@@ -289,7 +289,7 @@ fn with(item: &Value, field: &str, value: Value) -> Value {
     item
 }
 
-/// What is said of each item: its id, its status, and the field that is wrong.
+/// The answer for each item: its id, its status, and the field that is wrong.
 async fn said(broker: &Broker, call: &str, items: &[Value]) -> Value {
     let path = format!("/v1/jobs/{call}");
     let (status, answer) = broker.post(&path, json!({ "claims": items })).await;
@@ -330,7 +330,7 @@ async fn progress_that_cannot_be_shown_costs_no_claim() {
     let (_, job) = broker.get("/v1/jobs/q-b").await;
     let seen = (&job["state"], &job["progress"]);
     assert_eq!(seen, (&json!("running"), &Value::Null));
-    // One alone is told at once, and nothing is done.
+    // A single one is refused at once, and nothing is done.
     let single = json!({"token": b["token"], "progress": large});
     let answer = broker.post("/v1/jobs/q-b/heartbeat", single).await;
     let status = StatusCode::UNPROCESSABLE_ENTITY;
@@ -371,11 +371,11 @@ async fn one_bad_item_keeps_no_other_from_being_done() {
             let (_, job) = broker.get(&path).await;
             assert_eq!(job["state"], state, "{path} after {call}");
         }
-        // The claim that was not touched can be ended as ever.
+        // The unaffected claim can still be ended.
         let rest = said(&broker, "complete", std::slice::from_ref(&b)).await;
         assert_eq!(rest, json!([[b["id"], "ok", null]]), "{call}");
     }
-    // Values that are well formed and too much.
+    // Values that are well formed but too large.
     let [a, b, c] = held(&broker, "q", 60_000).await;
     let results = [
         with(&a, "result", json!("x".repeat(17 * 1024))),
@@ -396,7 +396,7 @@ async fn one_bad_item_keeps_no_other_from_being_done() {
             ["q-a", "ok", null]
         ])
     );
-    // A list of nothing else is answered as well.
+    // A list of only such items is answered as well.
     assert_eq!(
         said(&broker, "release", &[json!({})]).await,
         json!([[null, "invalid", "claims[0].id"]])
@@ -626,7 +626,7 @@ async fn a_stopping_server_answers_whoever_waits_and_keeps_what_it_said() {
         .json(&json!({"worker":"w","types":["never"],"wait_ms":60_000}));
     let waiting = tokio::spawn(answered(request));
     let id = broker.submit("t").await;
-    // A claim that is let in before the stop waits; one that comes after is refused a connection.
+    // A claim from before the stop waits; a later one cannot connect.
     until(async || {
         let page = broker
             .request(Method::GET, "/metrics")
@@ -650,7 +650,7 @@ async fn a_stopping_server_answers_whoever_waits_and_keeps_what_it_said() {
     );
 }
 
-/// The job that a claim was woken for goes to its worker, or stays as it was: never to nobody.
+/// The job that a claim was woken for goes to its worker or stays ready; it is never lost.
 #[tokio::test]
 async fn a_stopping_server_answers_with_what_it_claims_just_then() {
     let broker =

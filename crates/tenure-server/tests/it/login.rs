@@ -1,4 +1,4 @@
-//! Logging a browser in: what its cookie opens, on every broker, and what it does not.
+//! Logging a browser in: what its cookie allows, on every broker, and what it does not.
 
 use reqwest::{Method, StatusCode, header};
 use tenure_server::Tokens;
@@ -14,7 +14,7 @@ async fn broker(folder: &std::path::Path) -> Broker {
     Broker::started(config).await
 }
 
-/// The cookie for a token, as a browser sends it, and all that the broker said of it.
+/// The cookie for a token, as a browser sends it, and the broker's whole `Set-Cookie` header.
 async fn login(broker: &Broker, token: &str) -> (String, String) {
     let request = broker.request(Method::POST, "/v1/dashboard/login");
     let answer = request.bearer_auth(token).send().await.unwrap();
@@ -51,7 +51,8 @@ async fn a_login_opens_what_its_token_does_on_every_broker() {
         let pause = "/v1/queues/q/pause";
         assert_eq!(call(Method::POST, pause, &read).await, 403);
         assert_eq!(call(Method::POST, pause, &admin).await, 200);
-        // A page of another port has the cookie sent, and cannot send the header; nor say that it is of this origin.
+        // A page on another port can cause the cookie to be sent, but cannot send the header, nor claim to be of this
+        // origin.
         let alone = [("cookie", &*admin)];
         assert_eq!(status(broker, Method::POST, pause, &alone).await, 401);
         let other = [
@@ -67,7 +68,7 @@ async fn a_login_opens_what_its_token_does_on_every_broker() {
         ];
         assert_eq!(status(broker, Method::GET, "/v1/queues", &wrong).await, 401);
     }
-    // The standby follows the leader with it.
+    // The standby follows the leader with this login.
     let stream = standby.request(Method::GET, "/v1/dashboard/stream");
     let stream = stream.header("cookie", &read).header(PAGE, "1");
     let mut stream = stream.send().await.unwrap();
@@ -94,7 +95,7 @@ async fn nobody_is_logged_in_by_a_wrong_token_or_by_a_cookie() {
     let (cookie, _) = login(&broker, "aaaaaaaaaaaaaaaaaaaa").await;
     let sent = [("cookie", &*cookie), (PAGE, "1")];
     assert_eq!(status(&broker, Method::POST, login_path, &sent).await, 401);
-    // By TLS, also if a proxy ends it, the cookie goes nowhere else.
+    // Over TLS, even if a proxy terminates it, the cookie is sent nowhere else.
     let request = broker.request(Method::POST, login_path);
     let request = request.header("origin", "https://tenure.example");
     let answer = request.bearer_auth("aaaaaaaaaaaaaaaaaaaa").send().await;
@@ -104,7 +105,7 @@ async fn nobody_is_logged_in_by_a_wrong_token_or_by_a_cookie() {
         set.starts_with("__Host-") && set.ends_with("; Secure"),
         "{set}"
     );
-    // Who logs out needs no login.
+    // Logging out needs no login.
     let out = broker.request(Method::DELETE, login_path).send().await;
     let out = out.unwrap();
     assert_eq!(out.status(), StatusCode::NO_CONTENT);

@@ -1,6 +1,6 @@
-//! The server as its clients see it: real servers on free ports, asked over HTTP.
+//! The server as its clients see it: real servers on free ports, called over HTTP.
 
-// A test that cannot go on may well end in a panic, and one that is skipped says so.
+// A failing test may panic, and a skipped one prints that.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod access;

@@ -9,7 +9,7 @@ use tenure_server::Tokens;
 
 use crate::support::{Broker, answered, problem};
 
-/// What is wrong with a request, and what is said about it.
+/// A wrong request, and what the answer says about it.
 struct Mistake {
     call: &'static str,
     body: &'static str,
@@ -702,7 +702,8 @@ async fn no_body_of_any_kind_makes_a_call_fail() {
     }
 }
 
-/// Most clients send everything before they look at the answer. One that is cut off meanwhile takes that for a fault of the network.
+/// Most clients send everything before they read the answer. A client that is cut off meanwhile takes that for a
+/// network error.
 #[tokio::test]
 async fn a_refused_body_may_be_sent_to_its_end() {
     const BYTES: usize = 8 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! Health, readiness, metrics, and the page.
+//! Health, readiness, metrics, and the dashboard's page.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -24,7 +24,7 @@ async fn a_server_without_its_store_is_alive_and_not_ready() {
         broker.get("/readyz").await,
         (200, json!({"status":"leader"}))
     );
-    // Away, and in its place something that is no folder.
+    // Moved away, and replaced by something that is not a folder.
     fs::rename(&place, folder.path().join("away")).unwrap();
     fs::write(&place, "").unwrap();
     let reason = until(async || {
@@ -38,7 +38,7 @@ async fn a_server_without_its_store_is_alive_and_not_ready() {
     assert!(status == 503, "{status} {answer}");
 }
 
-/// A file system of a few megabytes, in memory, until dropped.
+/// A file system of a few megabytes in memory, unmounted when dropped.
 struct Disk(tempfile::TempDir);
 
 impl Disk {
@@ -62,7 +62,7 @@ impl Disk {
         self.0.path().join("filler")
     }
 
-    /// Takes all room but for so many bytes.
+    /// Fills the disk except for this many bytes.
     fn fill(&self, left: u64) {
         let mut file = File::create(self.filler()).unwrap();
         while file.write_all(&[7; 4096]).is_ok() {}
@@ -77,7 +77,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: a store that is still open keeps its disk.
+        // Lazily, since a store that is still open keeps its disk.
         let mut unmount = Command::new("umount");
         let _ = unmount.arg("-l").arg(self.0.path()).status();
     }
@@ -96,9 +96,9 @@ async fn a_server_whose_disk_is_full_is_not_ready_until_there_is_room_again() {
     };
     until(async || (ready(&standby).await.0 == 200).then_some(())).await;
 
-    // Room for heartbeats and for small jobs, and not for this one.
+    // Room for heartbeats and for small jobs, but not for this one.
     disk.fill(64 * 1024);
-    // Known before anybody was refused anything.
+    // The broker reports this before it has refused any submit.
     let (status, answer) = until(async || {
         let answer = ready(&leader).await;
         (answer.0 == 503).then_some(answer)
@@ -121,7 +121,7 @@ async fn a_server_whose_disk_is_full_is_not_ready_until_there_is_room_again() {
         (status == 503).then(|| answer["reason"].as_str().unwrap().to_owned())
     });
     assert_eq!(said.await, reason);
-    // What fits is taken, by way of the standby too, and proves nothing about what does not.
+    // Jobs that fit are accepted, through the standby too, and do not make the broker ready.
     assert_eq!(submit(&leader, 10).await.0, 201);
     assert_eq!(submit(&standby, 10).await.0, 201);
     for _ in 0..3 {
@@ -129,7 +129,7 @@ async fn a_server_whose_disk_is_full_is_not_ready_until_there_is_room_again() {
         tokio::time::sleep(Duration::from_millis(400)).await;
     }
 
-    // Nobody has to submit anything for it to be found out.
+    // The broker notices without a submit.
     disk.free();
     for broker in [&leader, &standby] {
         until(async || (ready(broker).await.0 == 200).then_some(())).await;
@@ -137,7 +137,7 @@ async fn a_server_whose_disk_is_full_is_not_ready_until_there_is_room_again() {
     assert!(!disk.store().join("default/queue/trial").exists());
     assert_eq!(submit(&leader, 120_000).await.0, 201);
 
-    // So does a commit that is as large.
+    // A commit that is as large also shows that there is room.
     disk.fill(64 * 1024);
     assert_eq!(submit(&leader, 120_000).await.0, 503);
     disk.free();
@@ -252,7 +252,7 @@ async fn the_page_allows_nothing_from_elsewhere() {
     assert!(page.contains("assets/main.js"), "{page}");
 }
 
-/// As the dashboard shows it: on a store of objects, and where the log is kept in files.
+/// As on the dashboard, on an object store and where the log is kept in files.
 #[tokio::test]
 async fn commits_and_objects_can_be_looked_at_by_admins() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! osqueue's calls as its client makes them.
+//! osqueue's calls, made like its client makes them.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -140,7 +140,7 @@ async fn what_was_completed_counts_for_ever_and_of_its_queue_only() {
         );
         assert_eq!(broker.post(&path, worker).await.0, 204);
     }
-    // Of another queue: neither counted, nor listed, nor claimed.
+    // Jobs of other queues are not counted, listed or claimed.
     let other = json!({"type":"x","queue":"other"});
     assert_eq!(broker.post("/v1/jobs", other).await.0, 201);
     let numbers = until(async || {
@@ -160,7 +160,7 @@ async fn what_was_completed_counts_for_ever_and_of_its_queue_only() {
     );
 }
 
-/// osqueue's clients know no pages: what does not fit is not left out in silence.
+/// osqueue's clients have no paging: if jobs do not fit into a list, it says so.
 #[tokio::test]
 async fn a_list_that_is_not_whole_says_so() {
     let broker = Broker::start().await;
@@ -178,7 +178,7 @@ async fn a_list_that_is_not_whole_says_so() {
     assert_eq!(stats["total"], 1001);
 }
 
-/// `untyped` is a type as any other.
+/// `untyped` is a type like any other.
 #[tokio::test]
 async fn a_type_called_untyped_is_kept() {
     let broker = Broker::start().await;
@@ -195,7 +195,7 @@ async fn a_type_called_untyped_is_kept() {
     assert_eq!(none, json!({}), "one without a type is not of that type");
 }
 
-/// Without ceilings nothing is throttled, and requests are counted all the same.
+/// Without ceilings nothing is throttled, but requests are still counted.
 #[tokio::test]
 async fn throttle_stats_count_what_the_store_was_asked() {
     let broker = Broker::start().await;
@@ -226,7 +226,7 @@ async fn whatever_refuses_a_call_says_so_in_osqueues_words() {
     assert!(status == 404 && is_tagged(&missing), "{missing}");
     let (status, method) = broker.delete("/osqueue/v1/stats").await;
     assert!(status == 405 && is_tagged(&method), "{method}");
-    // A standby that knows no leader, and one that asks for another, is told as it is.
+    // A standby that asks for a client gets the untranslated answer.
     let raw = broker
         .request(Method::GET, "/osqueue/v1/stats")
         .header("tenure-forwarded", "1");

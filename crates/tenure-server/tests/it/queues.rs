@@ -133,7 +133,7 @@ async fn a_schedule_is_paused_and_resumed() {
     let (status, paused) = broker.post("/v1/schedules/seconds/pause", json!({})).await;
     assert_eq!((status, &paused["paused"]), (200, &json!(true)));
     assert!(paused["next_at"].is_null(), "{paused}");
-    // A deployment sets it again.
+    // As when a deployment sets it again.
     let (_, set) = broker.put("/v1/schedules/seconds", spec).await;
     assert_eq!(set, paused);
     assert_eq!(broker.get("/v1/schedules/seconds").await, (200, paused));
@@ -275,7 +275,7 @@ async fn two_who_change_settings_at_once_do_not_undo_each_other() {
     assert_eq!(after["dead"]["count"], 7);
     assert_eq!(after["completed"]["age_ms"], 5000);
     assert_eq!(after["cancelled"], before["cancelled"]);
-    // Nothing named, nothing changed; and what is wrong changes nothing.
+    // An empty change changes nothing, and neither does a wrong one.
     assert_eq!(change(json!({})).await, (200, after.clone()));
     for (body, field) in [
         (json!({ "jobs_max": 5, "dead": null }), "dead"),
@@ -310,7 +310,7 @@ async fn the_short_names_of_schedules_may_be_written_in_capitals() {
     assert_eq!(broker.put("/v1/schedules/s", spec).await.0, 422);
 }
 
-/// By number as soon as there are more, and by age when their time has come.
+/// Finished jobs are deleted by number at once, and by age when their time has come.
 #[tokio::test]
 async fn as_many_finished_jobs_are_kept_as_the_settings_say() {
     let broker = Broker::start().await;
@@ -333,7 +333,7 @@ async fn as_many_finished_jobs_are_kept_as_the_settings_say() {
     for id in ["a", "b", "c"] {
         end(id).await;
     }
-    // What is not finished is kept, whatever the settings say.
+    // Unfinished jobs are kept, whatever the settings say.
     broker
         .post("/v1/jobs", json!({"id":"d","type":"waits"}))
         .await;
@@ -343,12 +343,12 @@ async fn as_many_finished_jobs_are_kept_as_the_settings_say() {
     let (status, changed) = answered(request.json(&settings)).await;
     assert_eq!(status, 200, "{changed}");
     until(async || (statuses(IDS).await == [404, 200, 200, 200]).then_some(())).await;
-    // With its job the id is forgotten, too.
+    // With the job, its id is deleted as well.
     let again = broker.post("/v1/jobs", json!({"id":"a","type":"t"})).await;
     assert_eq!(again.0, 201, "{again:?}");
 }
 
-/// Whoever sets the time is told the time that it has set, and not what somebody else has set since.
+/// A caller that sets the time gets the time that it set, not one that another caller has set since.
 #[tokio::test]
 async fn each_who_sets_the_time_is_answered_with_its_own() {
     const HOUR: u64 = 3_600_000;
@@ -429,7 +429,7 @@ async fn a_schedule_that_is_to_run_on_start_does_so_once() {
     };
     set("0 0 1 1 *").await;
     jobs(1).await;
-    // Its slots are as if it had not run.
+    // Its next run is the same as without the run at the start.
     let (_, schedule) = broker.get("/v1/schedules/yearly").await;
     let next = schedule["next_at"].as_u64().unwrap();
     assert!(
@@ -437,7 +437,7 @@ async fn a_schedule_that_is_to_run_on_start_does_so_once() {
         "{schedule}"
     );
     assert!(schedule["run_on_start"].is_null(), "{schedule}");
-    // As every deployment sets it again.
+    // As when a deployment sets it again.
     assert_eq!(set("0 0 1 1 *").await["next_at"], next);
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
     jobs(1).await;

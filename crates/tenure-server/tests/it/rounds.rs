@@ -1,11 +1,11 @@
-//! Claims that bring the ends of earlier ones along.
+//! Claims that carry the ends of earlier ones.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::{Broker, answered, problem};
 
-/// Submits so many jobs, and claims them all.
+/// Submits this many jobs, and claims them all.
 async fn claimed(broker: &Broker, jobs: usize) -> Vec<Value> {
     let batch: Vec<Value> = (0..jobs).map(|_| json!({"type":"t"})).collect();
     let (status, _) = broker.post("/v1/jobs", json!({ "jobs": batch })).await;
@@ -28,7 +28,7 @@ async fn state(broker: &Broker, job: &Value) -> Value {
 
 #[tokio::test]
 async fn each_end_is_answered_as_in_its_own_call() {
-    // The same ends, once along with a claim and once in calls of their own.
+    // The same ends, once in a claim and once in separate calls.
     let mut told = Vec::new();
     for rides in [true, false] {
         let broker = Broker::start().await;
@@ -47,7 +47,7 @@ async fn each_end_is_answered_as_in_its_own_call() {
         let released = json!([held(&jobs[6]), {"id":"nobody","token":"1-1"}]);
         let mut lists = if rides {
             let ends = json!({"completed":completed,"failed":failed,"released":released});
-            // It does not wait, though nothing else would be there if the release had not been.
+            // It does not wait, although only the release provides a job.
             let claim = json!({"worker":"w","max":9,"wait_ms":60_000,"ends":ends});
             let (status, answer) = broker.post("/v1/jobs/claim", claim).await;
             assert_eq!(status, 200, "{answer}");
@@ -82,7 +82,7 @@ async fn each_end_is_answered_as_in_its_own_call() {
         ] {
             assert_eq!(state(&broker, &jobs[job]).await, expected, "{job}");
         }
-        // Jobs have other names, and fields stand elsewhere.
+        // The jobs have other names, and the fields are elsewhere.
         for list in ["completed", "failed", "released"] {
             for (place, outcome) in lists[list].as_array_mut().unwrap().iter_mut().enumerate() {
                 outcome["id"] = jobs
@@ -153,7 +153,7 @@ async fn ends_and_claim_are_one_commit_and_can_be_sent_again() {
     }
     let (_, second) = broker.get("/v1/jobs/g2").await;
     assert_eq!(second["attempt"], 1, "{second}");
-    // Without any, it is a claim like others.
+    // With empty ends, it is an ordinary claim.
     let plain = json!({"worker":"w","ends":{}});
     let (status, answer) = broker.post("/v1/jobs/claim", plain).await;
     assert_eq!((status, answer), (200, json!({"jobs":[]})));

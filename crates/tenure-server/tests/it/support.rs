@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Helpers for several tests.
 
 use std::path::Path;
 use std::sync::Once;
@@ -20,8 +20,8 @@ pub(crate) struct Broker {
     pub(crate) url: String,
 }
 
-/// The configuration of a server on a free port. Its ttl is long: a machine that stands still for a while is no
-/// reason to lose leadership, nor, with it, a request to hand it over.
+/// The configuration of a server on a free port. Its ttl is long, so that a machine that stalls for a while does not
+/// lose leadership, and with it a pending request to hand over.
 pub(crate) fn config(store: &str) -> Config {
     let mut config = Config::new(store);
     config.listen = "127.0.0.1:0".parse().unwrap();
@@ -34,7 +34,7 @@ pub(crate) fn store_in(folder: &Path) -> String {
     format!("file:{}", folder.display())
 }
 
-/// The server that a test wants, from the environment; without it the test is skipped, out loud.
+/// The server that a test needs, from the environment; without it the test is skipped, with a message.
 #[allow(clippy::print_stderr, reason = "a skipped test says so")]
 pub(crate) fn url(variable: &str) -> Option<String> {
     if let Ok(url) = std::env::var(variable) {
@@ -54,7 +54,7 @@ pub(crate) fn client() -> Client {
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| {
         let provider = rustls::crypto::ring::default_provider();
-        // The engine of a store may have done it already.
+        // A store's engine may have done this already.
         let _ = provider.install_default();
     });
     Client::builder()
@@ -65,7 +65,7 @@ pub(crate) fn client() -> Client {
 }
 
 impl Broker {
-    /// A server on a store in memory, that serves.
+    /// A serving broker on a store in memory.
     pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
     }
@@ -127,7 +127,7 @@ impl Broker {
         answer["jobs"][0]["id"].as_str().unwrap().to_owned()
     }
 
-    /// Claims one job, which has to be there, and returns it.
+    /// Claims one job, which must exist, and returns it.
     pub(crate) async fn claim(&self) -> Value {
         let (status, answer) = self.post("/v1/jobs/claim", json!({ "worker": "w" })).await;
         assert_eq!(status, 200, "{answer}");
@@ -147,7 +147,7 @@ pub(crate) async fn answered(request: RequestBuilder) -> (u16, Value) {
     (status, value)
 }
 
-/// Asks until the answer is right: for what another server has to find out first.
+/// Repeats a call until the answer is right, for what another server has to learn first.
 pub(crate) async fn until<F: Future<Output = Option<T>>, T>(mut ask: impl FnMut() -> F) -> T {
     let give_up = Instant::now() + PATIENCE;
     loop {

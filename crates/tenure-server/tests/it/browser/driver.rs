@@ -1,4 +1,4 @@
-//! A browser, driven over `WebDriver`: as much of the protocol as the tests need.
+//! A browser driven over `WebDriver`, with as much of the protocol as the tests need.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::{PATIENCE, client};
 
 const VARIABLE: &str = "TENURE_TEST_CHROMEDRIVER";
 
-/// Makes a test for each size of screen (a phone, a laptop, a large screen) of functions that take a [`Browser`].
+/// Makes a test for each screen size (a phone, a laptop, a large screen) from functions that take a [`Browser`].
 macro_rules! at_each_size {
     ($($test:ident),* $(,)?) => {
         at_each_size! { at_390, 390, 844; $($test),* }
@@ -34,7 +34,7 @@ macro_rules! at_each_size {
 }
 pub(crate) use at_each_size;
 
-/// One window.
+/// One browser window.
 pub(crate) struct Browser {
     http: Client,
     session: String,
@@ -43,7 +43,7 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// A new window; none if no browser was named, which is said.
+    /// A new window; `None`, with a message, if no browser was configured.
     pub(crate) async fn start(width: u32, height: u32) -> Option<Self> {
         let driver = tenure_testkit::skip::server(VARIABLE)?;
         let http = client();
@@ -91,7 +91,7 @@ impl Browser {
         self.ask("/goog/cdp/execute", body).await
     }
 
-    /// A screen of this size, in these colours.
+    /// Sets the size of the screen and its colours.
     pub(crate) async fn looks(&self, width: u32, height: u32, colours: &str) {
         let screen = json!({"width": width, "height": height, "screenWidth": width, "screenHeight": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.devtools("Emulation.setDeviceMetricsOverride", screen)
@@ -100,50 +100,50 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", media).await;
     }
 
-    /// A reader in this time zone.
+    /// Sets the time zone.
     pub(crate) async fn lives_in(&self, zone: &str) {
         self.devtools("Emulation.setTimezoneOverride", json!({"timezoneId": zone}))
             .await;
     }
 
-    /// Goes to a section: within the page if it is open already.
+    /// Goes to a section, within the page if it is already open.
     pub(crate) async fn open(&self, url: &str, hash: &str) {
         self.ask("/url", json!({"url": format!("{url}/{hash}")}))
             .await;
     }
 
-    /// The tab that is looked at.
+    /// The current tab.
     pub(crate) async fn tab(&self) -> String {
         let url = format!("{}/window", self.session);
         let tab = call(&self.http, Method::GET, &url, &Value::Null).await;
         tab.as_str().unwrap().to_owned()
     }
 
-    /// Another tab of the same browser.
+    /// Opens another tab of the same browser.
     pub(crate) async fn new_tab(&self) -> String {
         let made = self.ask("/window/new", json!({"type": "tab"})).await;
         made["handle"].as_str().unwrap().to_owned()
     }
 
-    /// Looks at another tab.
+    /// Switches to another tab.
     pub(crate) async fn switch(&self, tab: &str) {
         self.ask("/window", json!({"handle": tab})).await;
-        // Each tab has a screen.
+        // Each tab has its own screen settings.
         self.looks(self.size.0, self.size.1, "light").await;
     }
 
-    /// Closes the tab that is looked at.
+    /// Closes the current tab.
     pub(crate) async fn close_tab(&self) {
         let url = format!("{}/window", self.session);
         call(&self.http, Method::DELETE, &url, &Value::Null).await;
     }
 
-    /// Goes nowhere, so that no page is open.
+    /// Goes to a blank page, so that the dashboard is not open.
     pub(crate) async fn leave(&self) {
         self.ask("/url", json!({"url": "about:blank"})).await;
     }
 
-    /// Bytes of heap, nodes of the document, and listeners, once everything that was dropped is collected.
+    /// Bytes of heap, nodes of the document, and event listeners, after garbage collection.
     pub(crate) async fn held(&self) -> [f64; 3] {
         self.devtools("Performance.enable", json!({})).await;
         for _ in 0..2 {
@@ -163,7 +163,7 @@ impl Browser {
             .await
     }
 
-    /// A script that is done when it calls its argument.
+    /// Runs a script that is done when it calls its argument.
     pub(crate) async fn run_async(&self, script: &str) -> Value {
         self.ask("/execute/async", json!({"script": script, "args": []}))
             .await
@@ -177,7 +177,7 @@ impl Browser {
         .await
     }
 
-    /// Waits until a script says true.
+    /// Waits until a script returns true.
     pub(crate) async fn until(&self, script: &str) {
         self.wait_for(script, json!([])).await;
     }
@@ -204,7 +204,7 @@ impl Browser {
         self.wait_for(script, json!([part, text])).await;
     }
 
-    /// Waits until the row of a table that begins with a name has these among its cells, in this order.
+    /// Waits until the table row that begins with a name contains these cells, in this order.
     pub(crate) async fn row(&self, part: &str, name: &str, cells: &[&str]) {
         let script = "return [...document.querySelectorAll(`${arguments[0]} tbody tr`)].some((row) => {
             const cells = [...row.cells].map((cell) => cell.innerText.trim());
@@ -238,7 +238,7 @@ impl Browser {
         self.wait_for(script, json!([field, value])).await;
     }
 
-    /// Keys as a keyboard sends them.
+    /// Presses keys, as a keyboard would.
     pub(crate) async fn keys(&self, keys: &str) {
         let strokes: Vec<Value> = keys
             .chars()
@@ -248,7 +248,7 @@ impl Browser {
         self.ask("/actions", actions).await;
     }
 
-    /// The whole page as a picture, in the format that the end of its name says.
+    /// Saves the whole page as a picture; the name's ending decides the format.
     pub(crate) async fn picture(&self, name: &str) {
         let size = &self.devtools("Page.getLayoutMetrics", json!({})).await["cssContentSize"];
         let height = size["height"].as_f64().unwrap_or(800.0).min(2_400.0);
@@ -265,17 +265,18 @@ impl Browser {
         std::fs::write(file, bytes).unwrap();
     }
 
-    /// Closes the window. No script may have failed, and nothing been refused.
+    /// Closes the window. Fails if a script failed or a call was refused.
     pub(crate) async fn end(self) {
         self.closed(&[]).await;
     }
 
-    /// The same where some calls were meant to be refused, or to find nobody.
+    /// The same for tests in which some calls are refused or find no server.
     pub(crate) async fn end_after_refusals(self) {
         self.closed(&["Failed to load resource"]).await;
     }
 
-    /// By how many pixels the page is wider than the screen. Not by `innerWidth`: a phone zooms out, and that grows.
+    /// By how many pixels the page is wider than the screen. Not measured by `innerWidth`, which grows when a phone
+    /// zooms out.
     pub(crate) async fn sticks_out(&self) -> i64 {
         let by = "return document.documentElement.scrollWidth - Math.min(innerWidth, screen.width)";
         self.run(by).await.as_i64().unwrap().max(0)
@@ -312,7 +313,7 @@ async fn call(http: &Client, method: Method, url: &str, body: &Value) -> Value {
     value
 }
 
-/// Beside the build.
+/// A folder beside the build.
 fn screenshots() -> PathBuf {
     let executable = std::env::current_exe().unwrap();
     let target = executable

@@ -1,4 +1,4 @@
-//! The pictures of the documentation: a cluster that works, fails over and has trouble, as its dashboard shows it.
+//! The pictures of the documentation: the dashboard of a cluster that works, fails over and has trouble.
 //!
 //! `make screenshots` lets the cluster run for ten minutes and puts the pictures into `docs/images`. Without
 //! `TENURE_SCREENSHOT_SECONDS` it runs for a few seconds, which shows that every picture can be taken.
@@ -16,7 +16,7 @@ use crate::support::{client, until};
 const SECONDS: &str = "TENURE_SCREENSHOT_SECONDS";
 const WIDTH: u32 = 1300;
 
-/// The name of the picture, the section, its colours, and what it shows when it is complete.
+/// Each picture's name, section, colours, and a text that it shows when it is complete.
 const PICTURES: [(&str, &str, &str, &str); 6] = [
     ("overview", "#/", "light", "SMTP 550"),
     ("queue-dark", "#/queues/mail", "dark", "Pick-up p95"),
@@ -77,7 +77,7 @@ async fn the_pictures_of_the_documentation_can_be_taken() {
                 browser.run(three).await;
                 browser.shows(".selected", "selected").await;
             }
-            // Plots are drawn, and messages have gone.
+            // Wait until plots are drawn and messages have disappeared.
             sleep(Duration::from_secs(2)).await;
             browser.picture(&format!("docs/{name}.webp")).await;
         }
@@ -124,7 +124,7 @@ async fn prepare(http: &Client, url: &str) {
     .await;
 }
 
-/// Until it is done: a leader may be missing for a while.
+/// Repeats the call until it succeeds: there may be no leader for a while.
 async fn send(http: &Client, method: Method, url: &str, path: &str, body: Value) -> Value {
     until(async || {
         let request = http.request(method.clone(), format!("{url}{path}"));

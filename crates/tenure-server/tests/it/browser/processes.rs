@@ -1,4 +1,4 @@
-//! Servers in processes of their own: this very program, started again.
+//! Servers in separate processes: this test program, started again.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -20,10 +20,10 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// What it has spent on any processor so far.
+    /// The processor time that it has used so far.
     pub(crate) fn processor_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // Behind the program's name, which may hold anything: its 14th and 15th field.
+        // The 14th and 15th field, counted from after the program's name, which may contain anything.
         let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
         let ticks: u64 = fields
             .skip(11)
@@ -33,7 +33,7 @@ impl Process {
         Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second())
     }
 
-    /// At once and for good.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -62,7 +62,7 @@ pub(crate) async fn serve(folder: &Path, node: &str) -> Process {
         .unwrap();
     let output = child.stdout.take().unwrap();
     let (found, url) = tokio::sync::oneshot::channel();
-    // Reads on to the end: what it writes to a pipe that nobody reads would end it.
+    // Reads to the end: writing to a closed pipe would end it.
     std::thread::spawn(move || {
         let mut lines = BufReader::new(output).lines().map_while(Result::ok);
         let url = lines.find_map(|line| Some(line.split_once(SAYS)?.1.to_owned()));
@@ -73,7 +73,7 @@ pub(crate) async fn serve(folder: &Path, node: &str) -> Process {
     Process { child, url }
 }
 
-/// Not a test by itself: what the processes run.
+/// Not a test: this is what the processes run.
 #[tokio::test]
 async fn a_process_that_serves() {
     let (Ok(folder), Ok(node)) = (std::env::var(FOLDER), std::env::var(NODE)) else {
@@ -81,7 +81,7 @@ async fn a_process_that_serves() {
     };
     let mut config = config(&store_in(Path::new(&folder)));
     config.node = Some(node);
-    // It is going to be killed, and another is to take over.
+    // It is going to be killed, and another should soon take over.
     config.ttl = Duration::from_secs(5);
     let server = Server::start(config).await.unwrap();
     println!("{SAYS}{}", server.url());

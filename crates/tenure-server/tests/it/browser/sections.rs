@@ -1,4 +1,4 @@
-//! What each section is for, done in a browser: elections, workers, several jobs at once, schedules, times, errors.
+//! The tasks of each section, done in a browser: elections, workers, several jobs at once, schedules, times, errors.
 
 use serde_json::json;
 
@@ -109,7 +109,7 @@ async fn a_commit_and_an_object_are_shown_as_they_are_stored() {
     broker.handle.stop().await;
 }
 
-/// Ends the next job for good, with this error.
+/// Makes the next job dead, with this error.
 async fn kill_one(broker: &Broker, error: &str) -> String {
     let job = broker.claim().await;
     let id = job["id"].as_str().unwrap().to_owned();
@@ -142,7 +142,7 @@ async fn several_jobs_are_retried_cancelled_and_deleted_at_once(browser: Browser
     browser.shows("#toasts", "3 jobs cancelled").await;
     browser.open(&broker.url, "#/jobs").await;
     browser.shows("#jobs tbody", "cancelled").await;
-    // Two of the three, by hand: only what is ticked is deleted, and what cannot be is not offered.
+    // Tick two of the three: only ticked jobs are deleted, and jobs that cannot be deleted have no box.
     let two = "const boxes = [...document.querySelectorAll('#jobs tbody tr')]
         .filter((row) => row.innerText.includes('cancelled')).slice(0, 2).map((row) => row.querySelector('input'));
         boxes.forEach((box) => box.click()); return boxes.length";
@@ -227,7 +227,7 @@ async fn times_are_local_until_the_reader_wants_utc(browser: Browser) {
     browser.shows("footer", "Asia/Tokyo").await;
     browser.press("times are Asia/Tokyo; show UTC").await;
     browser.shows("#about", "2031-05-06 20:30:00").await;
-    // The choice outlives the page.
+    // The choice is kept when the page is closed.
     browser.leave().await;
     browser.open(&broker.url, &format!("#/jobs/{id}")).await;
     browser.shows("#about", "2031-05-06 20:30:00").await;
@@ -272,7 +272,7 @@ async fn an_empty_broker_shows_how_the_first_job_gets_there(browser: Browser) {
     }
     let said = browser.run("return document.querySelector('.welcome pre').innerText");
     let said = said.await.as_str().unwrap().to_owned();
-    // It works as it stands.
+    // The example works unchanged.
     let ran = tokio::task::spawn_blocking(move || {
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", &said]).output().unwrap()
@@ -299,7 +299,7 @@ async fn what_is_not_there_is_said_to_be_not_there(browser: Browser) {
         let buttons = "return [...document.querySelectorAll('.title button')].some((each) => each.offsetParent)";
         assert_eq!(browser.run(buttons).await, json!(false), "{hash}");
     }
-    // One that is deleted while it is looked at.
+    // A job that is deleted while it is shown.
     broker.submit("send").await;
     let id = kill_one(&broker, "no").await;
     browser.open(&broker.url, &format!("#/jobs/{id}")).await;

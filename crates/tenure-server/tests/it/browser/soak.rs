@@ -1,7 +1,7 @@
 //! What an open page costs: the broker's time, and the browser's memory over an hour.
 //!
 //! 100,000 jobs in 20 queues, and traffic that never ends. `make soak` runs the whole of it in real time; without
-//! `TENURE_SOAK_MINUTES` a few seconds are run, which shows that the measuring works and judges nothing.
+//! `TENURE_SOAK_MINUTES` it runs for a few seconds, which only tests the measuring.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::support::{client, until};
 const MINUTES: &str = "TENURE_SOAK_MINUTES";
 const QUEUES: usize = 20;
 
-/// Jobs that are submitted, claimed and ended in each tenth of a second.
+/// How many jobs are submitted, claimed and ended in each tenth of a second.
 const PER_STEP: usize = 10;
 const STEP: Duration = Duration::from_millis(100);
 
@@ -31,7 +31,7 @@ const SECTIONS: [&str; 8] = [
     "#/storage",
 ];
 
-/// How long, and whether what is found is held against the promise.
+/// How long to run, and whether the results are checked against the promises.
 struct Plan {
     minutes: u64,
     minute: Duration,
@@ -56,7 +56,7 @@ fn plan() -> Plan {
     }
 }
 
-/// Jobs that stay: half of them wait for a worker, half for their time.
+/// Adds jobs that stay: half of them wait for a worker, half are delayed.
 async fn fill(http: &Client, url: &str, jobs: usize) {
     let mut place = 0;
     while place < jobs {
@@ -72,7 +72,7 @@ async fn fill(http: &Client, url: &str, jobs: usize) {
     }
 }
 
-/// Asks again while nobody leads yet, or the disk is slower than the traffic.
+/// Repeats the call while there is no leader yet, or the disk is slower than the traffic.
 async fn call(http: &Client, url: &str, path: &str, body: Value) -> Value {
     until(async || {
         let answer = http.post(format!("{url}{path}")).json(&body).send();
@@ -117,7 +117,7 @@ async fn traffic(url: String) {
     }
 }
 
-/// A broker with many jobs under way, in a process of its own.
+/// A broker with many jobs under way, in a separate process.
 async fn busy_broker(
     folder: &std::path::Path,
     jobs: usize,
@@ -167,7 +167,7 @@ async fn an_open_page_costs_the_broker_little() {
     browser.end().await;
 }
 
-/// What the page holds once everything that it dropped is collected.
+/// What the page holds in memory after garbage collection.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     heap_bytes: f64,
@@ -212,7 +212,7 @@ async fn an_hour_of_traffic_does_not_fill_the_browser() {
             sample.listeners
         );
         samples.push(sample);
-        // A look at each section, then one for the rest of the minute.
+        // Visits each section, then stays on one for the rest of the minute.
         for section in SECTIONS {
             browser.open(&broker.url, section).await;
             browser.shows("#connection", "live").await;
@@ -229,7 +229,7 @@ async fn an_hour_of_traffic_does_not_fill_the_browser() {
         &samples[samples.len() - third.max(1)..],
     );
     for (name, what, room) in [
-        // The last hour's points fill up during the first one: 720 of them, and no more.
+        // The points of the last hour accumulate during the first hour, up to 720.
         (
             "heap_bytes",
             (|held: &Held| held.heap_bytes) as fn(&Held) -> f64,

@@ -25,10 +25,10 @@ async fn eight_tabs_are_live_and_share_one_stream(browser: Browser) {
         browser.switch(tab).await;
         browser.open(&broker.url, "#/jobs").await;
         browser.shows("#connection", "live").await;
-        // What is asked beside the stream gets a connection, too.
+        // Calls beside the stream get a connection too.
         browser.shows("#jobs tbody", "first").await;
     }
-    // The others are still live after the last came.
+    // The other tabs are still live after the last one opened.
     broker.submit("second").await;
     for tab in &tabs {
         browser.switch(tab).await;
@@ -36,13 +36,13 @@ async fn eight_tabs_are_live_and_share_one_stream(browser: Browser) {
         browser.shows("#glance", "2 waiting").await;
         browser.shows("#jobs tbody", "second").await;
     }
-    // The one that came first may go.
+    // The first tab may close.
     browser.switch(&tabs[0]).await;
     browser.close_tab().await;
     browser.switch(&tabs[1]).await;
     broker.submit("third").await;
     browser.shows("#glance", "3 waiting").await;
-    // Who leaves, and comes back, takes no connection from anyone.
+    // A tab that leaves and comes back takes no connection away from others.
     for _ in 0..TABS {
         browser.leave().await;
         browser.open(&broker.url, "#/").await;
@@ -71,13 +71,13 @@ async fn a_browser_logs_in_once_for_all_its_tabs(browser: Browser) {
     browser.fill("#field-token", "aaaaaaaaaaaaaaaaaaaa").await;
     browser.press("Log in").await;
     browser.shows("#connection", "live").await;
-    // The tab that asked before knows it without being touched.
+    // The tab that asked for a login notices by itself.
     browser.switch(&first).await;
     browser.shows("#connection", "live").await;
     browser
         .until("return !document.querySelector('dialog')")
         .await;
-    // A new one is not asked.
+    // A new tab does not ask for a token.
     let third = browser.new_tab().await;
     browser.switch(&third).await;
     browser.open(&broker.url, "#/jobs").await;
@@ -86,11 +86,11 @@ async fn a_browser_logs_in_once_for_all_its_tabs(browser: Browser) {
     browser.fill("#field-type", "print").await;
     browser.press("Submit").await;
     browser.shows("#payload", "{}").await;
-    // No script has the token, nor what stands for it.
+    // Scripts have access to neither the token nor the cookie.
     let held = "return [document.cookie, JSON.stringify(localStorage), JSON.stringify(sessionStorage)].join('')";
     let held = browser.run(held).await.to_string();
     assert!(!held.contains("aaaa") && !held.contains("login"), "{held}");
-    // Without the page's header the cookie is nothing.
+    // Without the page's header the cookie has no effect.
     let alone = "const done = arguments[0]; fetch('v1/jobs').then((answer) => done(answer.status))";
     assert_eq!(browser.run_async(alone).await, json!(401));
     browser.press_named("Set the access token").await;
