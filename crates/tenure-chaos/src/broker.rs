@@ -1,4 +1,4 @@
-//! One broker: a real process of `tenure serve`, started again whenever it was killed.
+//! A broker: a real process of `tenure serve`, which is restarted whenever it was killed.
 
 use std::fs::OpenOptions;
 use std::net::TcpListener;
@@ -15,14 +15,14 @@ use tokio::time::timeout;
 
 use crate::engine::Engine;
 
-/// What all brokers of a run have in common.
+/// What all brokers of a run share.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// The binary `tenure`.
+    /// The path of the `tenure` binary.
     pub binary: PathBuf,
     /// The engine.
     pub engine: Engine,
-    /// The namespace, which nobody else uses.
+    /// The namespace, used only by this run.
     pub namespace: String,
     /// How long a leader is trusted.
     pub ttl: Duration,
@@ -31,7 +31,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// How long nodes have to start and stop shards, as the leader counts it: short, as the ttl is.
+    /// The flags for how long nodes have to start and stop shards: short, like the ttl.
     #[must_use]
     pub fn patience(&self) -> [String; 4] {
         let three = format!("{}ms", 3 * self.ttl.as_millis());
@@ -45,14 +45,14 @@ impl Setup {
     }
 }
 
-/// A broker and its way to the storage.
+/// A broker and its connection to the storage.
 #[derive(Debug)]
 pub struct Broker {
     /// Its node.
     pub node: String,
-    /// Where it is reached.
+    /// Its URL.
     pub url: String,
-    /// Its way to the storage, if that is a server.
+    /// The proxy in front of its storage, if that is a server.
     pub line: Option<TcpProxy>,
     store: String,
     listen: String,
@@ -114,7 +114,7 @@ impl Broker {
         }
     }
 
-    /// Whether it ended though nobody asked it to. Says how.
+    /// The exit status if it ended without being asked to.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.process.as_mut()?.try_wait().ok().flatten()
     }
@@ -129,7 +129,7 @@ impl Broker {
     }
 }
 
-/// A port below those that the system gives out: between a kill and the restart nobody takes it by chance.
+/// A port below those that the system assigns, so that no other process takes it between a kill and the restart.
 fn free_port() -> Result<u16> {
     let mut random = Random::of_actor(
         std::process::id().into(),

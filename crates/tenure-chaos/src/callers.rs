@@ -1,7 +1,7 @@
-//! Elections without a process that stays: programs call `tenure elect` straight on the store, again and again.
+//! Elections of one-shot callers: programs call `tenure elect` directly on the store, again and again.
 //!
-//! Two leaders at one time are seen by what callers were told: each counts from the end of its call to the time that it was told
-//! from its start on, which is less than it may act.
+//! Two leaders at the same time are detected from the answers: each caller counts as the leader from the end of its
+//! call until the time it was given, counted from the call's start. That is less than the time for which it may act.
 
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 /// How long a call may take.
 const CALL_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a caller was told: that it leads, from and until.
+/// An answer "leader", with the time for which it counts.
 #[derive(Debug, Clone)]
 struct LeaderAnswer {
     caller: String,
@@ -23,7 +23,7 @@ struct LeaderAnswer {
     until: Instant,
 }
 
-/// What all callers were told.
+/// The answers of all callers.
 #[derive(Debug, Default)]
 pub struct Answers(Mutex<Heard>);
 
@@ -33,22 +33,22 @@ struct Heard {
     led: Vec<LeaderAnswer>,
 }
 
-/// What the answers come to.
+/// The summary of the answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sum {
     /// How many calls were answered.
     pub calls: u64,
-    /// How many of them with "leader".
+    /// How many of the answers were "leader".
     pub led: u64,
-    /// How often it was another one than before.
+    /// How often the leader changed.
     pub changes: u64,
-    /// Where two led at once.
+    /// The times when two led at once.
     pub broken: Vec<String>,
 }
 
 impl Answers {
-    /// Makes a call by this command, to which the election's own words are added. Says whether the caller leads; nothing if that
-    /// could not be found out, or if the call was killed after `killed_after`.
+    /// Makes a call with this command, adding the arguments of the election. Returns whether the caller leads, or
+    /// `None` if that could not be determined, or if the call was killed after `killed_after`.
     pub async fn call(
         &self,
         mut command: Command,
@@ -71,7 +71,7 @@ impl Answers {
             output => output.context("a call hangs")??,
         };
         let ended = Instant::now();
-        // 2: it could not be found out.
+        // Exit code 2: it could not be determined.
         if output.status.code() == Some(2) {
             return Ok(None);
         }
@@ -97,13 +97,13 @@ impl Answers {
         Ok(Some(is_leader))
     }
 
-    /// How often a caller has led so far.
+    /// How many answers were "leader" so far.
     #[must_use]
     pub fn led(&self) -> u64 {
         self.lock().led.len() as u64
     }
 
-    /// All of it.
+    /// The whole summary.
     #[must_use]
     pub fn sum(&self) -> Sum {
         let told = self.lock();
@@ -121,7 +121,7 @@ impl Answers {
     }
 }
 
-/// How often another caller led than before, and where two did at once.
+/// How often the leader changed, and when two led at once.
 fn at_once(led: &[LeaderAnswer]) -> (u64, Vec<String>) {
     let mut led: Vec<&LeaderAnswer> = led.iter().filter(|told| told.from < told.until).collect();
     led.sort_by_key(|told| told.from);
@@ -143,7 +143,7 @@ fn at_once(led: &[LeaderAnswer]) -> (u64, Vec<String>) {
     (changes, broken)
 }
 
-/// A field of a JSON document that has each name once.
+/// A field of a JSON document in which each name occurs once.
 fn field(document: &str, name: &str) -> Option<String> {
     let (_, rest) = document.split_once(&format!("\"{name}\":"))?;
     let value = rest.split([',', '\n', '}']).next()?;

@@ -1,16 +1,17 @@
-//! The history against what the queue promises. Lost answers count as maybe: nothing is reported that a
-//! correct broker could have done.
+//! Checks the history against the queue's promises. Calls with lost answers may or may not have been done: nothing is
+//! reported that a correct broker could have done.
 //!
-//! - **kept**: an acknowledged job is there in the end, completed; nothing is left undone.
-//! - **not invented**: no job is there, or was handed out, that nobody submitted, or whose submit was said
-//!   not to be done.
-//! - **completed once**: at most one completion of a job is accepted, it is that of the last attempt, and
-//!   the job is handed out to nobody after it. A completion that was answered "lost" did not count.
-//! - **one holder**: a job is not handed out while the lease of an earlier claim surely lasts; no attempt
-//!   and no token is handed out twice; both only grow.
+//! - **kept**: at the end every acknowledged job is there and completed, and no job is unfinished.
+//! - **not invented**: every job that is there, or was handed out, was submitted, and its submit was not answered
+//!   "not done".
+//! - **completed once**: at most one completion of a job is accepted, it belongs to the last attempt, and the job is
+//!   not handed out after it. A completion that was answered "lost" did not count.
+//! - **one holder**: a job is not handed out while the lease of an earlier claim certainly lasts; no attempt and no
+//!   token is handed out twice; both only grow.
 //! - **in order**: a job of a group is not handed out before the completion of the one before it was sent.
-//! - **unique**: two jobs with one unique key are never surely there, unfinished, at one time.
-//! - **one after the other**: submits, claims, ends and reads of a job have an order that fits all answers (`tenure-linear`).
+//! - **unique**: two jobs with the same unique key are never certainly unfinished at the same time.
+//! - **linearizable**: submits, claims, ends and reads of a job have an order that fits all answers
+//!   (`tenure-linear`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,19 +22,19 @@ use tenure_linear::job::Seen;
 use self::calls::{Order, order};
 use crate::history::{Moment, Outcome, Record, Span, Submit, What};
 
-/// What was found.
+/// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The promise that was broken, and how.
+    /// Which promise was broken, and how.
     pub what: String,
-    /// The job it was broken for.
+    /// The job, if it concerns one.
     pub job: Option<String>,
 }
 
-/// The clocks of this process and of a broker tick alike, but not to the last millisecond.
+/// The clocks of this process and of a broker run at the same rate, but not to the last millisecond.
 const MARGIN: Duration = Duration::from_millis(50);
 
-/// At most one job in so many may have too many calls at once to be judged.
+/// At most one job in this many may have too many overlapping calls to be checked.
 const UNKNOWN_ONE_IN: usize = 100;
 
 /// Everything the clients saw of one job.
@@ -66,7 +67,7 @@ struct End {
     outcome: Outcome,
 }
 
-/// Every promise that was broken.
+/// Returns every broken promise.
 #[must_use]
 pub fn check(record: &Record) -> Vec<Violation> {
     let stories = stories(record);
@@ -158,14 +159,14 @@ fn stories(record: &Record) -> BTreeMap<&str, Story<'_>> {
 }
 
 impl Story<'_> {
-    /// From when on it surely was there.
+    /// From when on it was certainly there.
     fn acknowledged(&self) -> Option<Moment> {
         let acknowledged = self.submits.iter();
         let acknowledged = acknowledged.filter(|(_, outcome)| **outcome == Submit::Acknowledged);
         acknowledged.map(|(span, _)| span.answered).min()
     }
 
-    /// The completion that counted, if it is listed as completed.
+    /// The completion that counted, if the job is listed as completed.
     fn completion(&self, record: &Record, id: &str) -> Option<End> {
         let attempt = record.listed.get(id)?.attempt;
         let mut ends = self.ends.iter().copied();
@@ -284,8 +285,8 @@ fn one_holder(story: &Story<'_>, report: &mut impl FnMut(String)) {
     }
 }
 
-/// Until when a claim surely held: its lease counts from no earlier than the call that got or kept it was
-/// sent. Not at all, if its holder may have ended it before `seen`.
+/// Until when a claim certainly held. Its lease counts from no earlier than the sending of the call that got or
+/// renewed it. It counts as not held if its holder may have ended it before `seen`.
 fn held_until(story: &Story<'_>, claim: &Claim<'_>, seen: Moment) -> Moment {
     let ended = |end: &End| end.token == claim.token && end.span.invoked <= seen;
     if story.ends.iter().any(ended) {
@@ -316,7 +317,7 @@ fn one_after_the_other(
             }),
         }
     }
-    // What cannot be told shows nothing.
+    // If too many jobs cannot be checked, the result means nothing.
     if unknown * UNKNOWN_ONE_IN > stories.len() {
         found.push(Violation {
             what: format!(

@@ -1,17 +1,18 @@
-//! Clocks that are set by minutes, forward and back, while real programs lead.
+//! Sets clocks by minutes, forward and back, while real programs lead.
 //!
-//! Three processes of `tenure run` and three callers of `tenure elect` want to lead on one store. Step by step its clock
+//! Three processes of `tenure run` and three callers of `tenure elect` compete on one store. Step by step its clock
 //! changes:
 //!
-//! - **PostgreSQL** is crashed and started again under faketime, as after a fail-over to a host with another time.
-//! - **S3** is behind two gateways that write a `Date` of their own, each by another clock.
-//! - **A folder and SQLite** have the clock of the process that uses them. Each process has a wall clock of its own: libfaketime as
-//!   `LD_PRELOAD` reaches what the standard library reads, also while it runs. It does not reach `CLOCK_BOOTTIME`, which the
-//!   product reads by itself; a time namespace does, so some processes are started in one (`unshare --time`, root only).
+//! - **PostgreSQL** is crashed and restarted under faketime, as after a failover to a host with another time.
+//! - **S3** is behind two gateways that each set `Date` from their own clock.
+//! - **A folder and SQLite** use the clock of the process. Each process has its own wall clock: libfaketime as
+//!   `LD_PRELOAD` changes what the standard library reads, even while the process runs. It does not change
+//!   `CLOCK_BOOTTIME`, which the product reads directly. A time namespace does, so some processes are started in one
+//!   (`unshare --time`, root only).
 //!
-//! At every step one of the programs is also killed, or asked to end, and started again: a process that has just opened the store
-//! has nothing but the store's word for how old a lease is. Two programs at once are seen by a lock on a file, and by terms that
-//! go back; two callers at once by what they were [told](crate::callers).
+//! At every step one of the programs is also killed, or asked to end, and restarted: a process that has just opened
+//! the store has only the store's word for how old a lease is. Two programs at once are detected by a file lock, and
+//! by terms that go back; two callers at once by their [answers](crate::callers).
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -33,10 +34,10 @@ use crate::callers::Answers;
 use crate::electorate::read_acts;
 use crate::engine::{Engine, through, upstream};
 
-/// Longer than a server needs to start again: a leader is to be trusted still when the clock has changed.
+/// Longer than a server needs to restart, so that a leader is still trusted when the clock has changed.
 const TTL: Duration = Duration::from_secs(6);
 
-/// How much time there is at most between two steps.
+/// The longest time between two steps.
 const PAUSE: Duration = Duration::from_millis(1500);
 
 /// How many programs, and how many callers.
@@ -45,50 +46,50 @@ const EACH: usize = 3;
 /// How far a clock is set.
 const STEP_SECONDS: (u64, u64) = (30, 900);
 
-/// How long the last one of the programs may take to lead when all is over.
+/// How long the programs may take at the end until one leads.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Holds the lock for as long as it runs, and says so if another one does.
+/// Holds the lock while it runs, and reports it if another program holds it.
 const PROGRAM: &str = "exec 9>>\"$LOCK\"
 echo \"$TENURE_NODE\" >\"$LEADING\"
 flock -n 9 || echo \"$TENURE_NODE runs beside another program, token $TENURE_TOKEN\" >>\"$BROKEN\"
 while echo \"$TENURE_TOKEN\" >>\"$ACTS\"; do sleep 0.02 9>&-; done";
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
     /// The engine.
     pub engine: Engine,
     /// How often clocks were set.
     pub steps: u64,
-    /// How often programs acted, and their last term.
+    /// How often programs acted.
     pub acts: u64,
-    /// The same.
+    /// Their last term.
     pub terms: u64,
-    /// How many calls were answered, how many of them with "leader", and by how many changes of it.
+    /// How many calls were answered.
     pub calls: u64,
-    /// The same.
+    /// How many of the answers were "leader".
     pub led: u64,
-    /// The same.
+    /// How often the leading caller changed.
     pub changes: u64,
     /// How many processes had another `CLOCK_BOOTTIME`.
     pub moved: u64,
     /// How long it took.
     pub took: Duration,
-    /// Two at once.
+    /// The times when two led at once.
     pub violations: Vec<String>,
 }
 
-/// A clock of one process.
+/// The clocks of one process.
 #[derive(Debug, Clone, Default)]
 struct Clock {
-    /// Where its wall clock is set.
+    /// The file that sets its wall clock.
     wall: Option<PathBuf>,
     /// How far `CLOCK_BOOTTIME` is moved.
     boot: Option<i64>,
 }
 
-/// What everybody has in common.
+/// What all processes share.
 #[derive(Debug)]
 struct Scene {
     engine: Engine,
@@ -112,7 +113,7 @@ struct Runner {
     process: Child,
 }
 
-/// Sets clocks so many times.
+/// Sets clocks this many times.
 pub async fn run(
     steps: u64,
     engine: Engine,
@@ -145,7 +146,7 @@ pub async fn run(
         runners.push(scene.start(place, &mut random)?);
         sleep(random.between(PAUSE / 4, PAUSE)).await;
     }
-    // Somebody still leads, whatever the clocks show.
+    // There still is a leader, whatever the clocks show.
     let (acts, _, _) = read_acts(&scene.file("acts"))?;
     scene.led(acts).await?;
     stop.store(true, Ordering::Relaxed);
@@ -212,7 +213,7 @@ impl Scene {
         self.folder.join(name)
     }
 
-    /// A way to set clocks that reaches nobody would find nothing.
+    /// Checks that setting clocks has an effect: otherwise the run would find nothing.
     async fn check_clocks(&self) -> Result<()> {
         let clock = Clock {
             wall: Some(self.wall("check", 86_400)?),
@@ -238,14 +239,14 @@ impl Scene {
         Ok(())
     }
 
-    /// The file that sets somebody's wall clock.
+    /// Writes the file that sets a process's wall clock.
     fn wall(&self, name: &str, seconds: i64) -> Result<PathBuf> {
         let path = self.file(&format!("{name}.clock"));
         fs::write(&path, format!("{seconds:+}\n"))?;
         Ok(path)
     }
 
-    /// A clock for a process that starts.
+    /// Random clocks for a process that starts.
     fn clock(&self, name: &str, random: &mut Random) -> Result<Clock> {
         if !matches!(self.engine, Engine::File | Engine::Sqlite) {
             return Ok(Clock::default());
@@ -258,7 +259,7 @@ impl Scene {
         })
     }
 
-    /// A program under a clock.
+    /// A command with these clocks.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>, clock: &Clock) -> Command {
         let mut command = match clock.boot {
             Some(by) => {
@@ -312,7 +313,7 @@ impl Scene {
         })
     }
 
-    /// Who is started again: one that does not lead, mostly, since nobody leads for a ttl after the other.
+    /// Which program is restarted: mostly one that does not lead, since without the leader there is none for a ttl.
     fn victim(&self, runners: &[Runner], random: &mut Random) -> usize {
         let leading = fs::read_to_string(self.file("leading")).unwrap_or_default();
         let victim = random.index(EACH);
@@ -323,7 +324,7 @@ impl Scene {
         }
     }
 
-    /// Sets the clocks that this engine goes by.
+    /// Sets the clocks that this engine uses.
     async fn step(&self, runners: &[Runner], random: &mut Random) -> Result<()> {
         match self.engine {
             Engine::Postgres => self.restart_server(seconds(random)).await?,
@@ -358,7 +359,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Calls again and again until it is told to stop; now and then it is not heard of for a while.
+    /// Calls again and again until it is told to stop; now and then it pauses for a while.
     async fn call(
         &self,
         place: usize,
@@ -404,14 +405,14 @@ impl Runner {
     }
 }
 
-/// Some time, forward or back.
+/// A random number of seconds, forward or back.
 fn seconds(random: &mut Random) -> i64 {
     let (least, most) = STEP_SECONDS;
     let by = i64::try_from(least + random.below(most - least)).unwrap_or(0);
     if random.below(2) == 0 { by } else { -by }
 }
 
-/// How long the host runs.
+/// How long the host has been up.
 fn uptime() -> u64 {
     let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
     let seconds = text.split('.').next().and_then(|text| text.parse().ok());
@@ -425,7 +426,7 @@ async fn can_move() -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// The library of faketime for programs with threads.
+/// faketime's library for programs with threads.
 fn preload() -> Result<PathBuf> {
     let folders = fs::read_dir("/usr/lib")?.filter_map(Result::ok);
     let mut paths = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));

@@ -1,4 +1,4 @@
-//! A small disk that can be full or read-only: a tmpfs. Needs to be root; without it, a plain folder that
+//! A small disk that can be made full or read-only: a tmpfs. This needs root; otherwise it is a plain folder that
 //! always works.
 
 use std::fs::{self, File};
@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// More than a run writes, and little enough to be filled at once.
+/// More than a run writes, and small enough to be filled quickly.
 const SIZE: &str = "size=192m,mode=700";
 
-/// Gone when it is dropped, with everything on it.
+/// A disk that is removed with its content when it is dropped.
 #[derive(Debug)]
 pub struct Disk {
     folder: PathBuf,
@@ -19,29 +19,29 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk at this folder, which is there and empty.
+    /// A disk at this folder, which must exist and be empty.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         let is_mounted = mount(&folder);
         Self { folder, is_mounted }
     }
 
-    /// Whether it can be broken.
+    /// Whether it can be made full or read-only.
     #[must_use]
     pub fn is_breakable(&self) -> bool {
         self.is_mounted
     }
 
-    /// Where the brokers' data belongs.
+    /// The folder for the brokers' data.
     #[must_use]
     pub fn store(&self) -> PathBuf {
         self.folder.join("store")
     }
 
-    /// Takes all space that is left.
+    /// Fills all free space.
     pub fn fill(&self) -> Result<()> {
         let mut file = File::create(self.filler())?;
-        // Down to the last page: large pieces first, then small ones.
+        // To the last page: large pieces first, then small ones.
         for bytes in [1 << 20, 4096] {
             let piece = vec![0; bytes];
             loop {
@@ -60,13 +60,13 @@ impl Disk {
         fs::remove_file(self.filler()).context("freeing the disk")
     }
 
-    /// Lets nobody make, rename or remove a file, as if the rights were missing; root has all rights, so
-    /// modes would not do. Files that are open can still be written, as with rights.
+    /// Prevents creating, renaming and removing files, as if permissions were missing. File modes are not enough,
+    /// since root ignores them. Open files can still be written, as they could with missing permissions.
     pub fn make_read_only(&self) -> Result<()> {
         self.attribute("+i").context("making the folder read-only")
     }
 
-    /// Lets everybody write again.
+    /// Allows writes again.
     pub fn make_writable(&self) -> Result<()> {
         self.attribute("-i").context("making the folder writable")
     }
@@ -76,7 +76,7 @@ impl Disk {
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder)? {
                 let entry = entry?;
-                // A file may be gone by now; a folder never is.
+                // A file may be gone by now; a folder cannot be.
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     folders.push(entry.path());
                 }
@@ -97,7 +97,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         if self.is_mounted {
-            // Lazily: a broker that was just killed may still have a file open.
+            // Lazily, since a broker that was just killed may still have a file open.
             let _ = quiet("umount").arg("-l").arg(&self.folder).status();
         }
     }

@@ -1,8 +1,8 @@
-//! Elections under fire: candidates that ask the brokers over HTTP, and programs under `tenure run`, that lead or are a daemon.
+//! Elections during faults: candidates over HTTP, and programs under `tenure run`, as leaders or as a daemon.
 //!
-//! Whoever leads acts: it shows its fencing token to a receiver that all of them share. Two leaders at one
-//! time show in two ways: a candidate is refused though it is trusted before and after, or a term goes back
-//! in the file that the programs append to. Two programs of one shard show by a generation that goes back in theirs.
+//! A leader acts: it shows its fencing token to a shared receiver. Two leaders at the same time are detected in two
+//! ways: a candidate is refused although it is trusted before and after, or a term goes back in the file to which the
+//! programs append. Two programs of one shard are detected by a generation that goes back in their file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,17 +25,17 @@ use tokio::time::sleep;
 use crate::broker::Setup;
 use crate::history::History;
 
-/// What all candidates act on.
+/// The shared receiver of all candidates.
 #[derive(Debug, Default)]
 pub struct Stage {
     receiver: Receiver,
-    /// How often somebody acted.
+    /// How often candidates acted.
     pub acts: AtomicU64,
     /// The highest term that acted.
     pub term: AtomicU64,
 }
 
-/// Who wants to lead, over HTTP.
+/// A candidate over HTTP.
 #[derive(Debug)]
 pub struct Candidate {
     /// Its name.
@@ -44,16 +44,16 @@ pub struct Candidate {
     pub election: String,
     /// How long it is trusted.
     pub ttl: Duration,
-    /// What it acts on.
+    /// The receiver that it acts on.
     pub stage: Arc<Stage>,
-    /// Where mistakes are written down.
+    /// Where violations are recorded.
     pub history: Arc<History>,
     /// Tells it to end.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Candidate {
-    /// Stands again and again until it is told to stop; acts while it leads; now and then vanishes.
+    /// Is a candidate again and again until it is told to stop; acts while it leads; sometimes disappears.
     pub async fn run(self, client: Client, mut random: Random) {
         let election = ElectionName::new(&self.election).expect("made of letters and digits");
         let id = NodeId::new(&self.name).expect("made of letters and digits");
@@ -78,7 +78,7 @@ impl Candidate {
             sleep(Duration::from_millis(20)).await;
         }
         if random.below(12) == 0 {
-            // Acts as long as it may, and is not heard of for a while.
+            // Acts as long as it may, and then is silent for a while.
             while elected.is_leader() {
                 self.act(elected);
                 sleep(Duration::from_millis(5)).await;
@@ -102,7 +102,7 @@ impl Candidate {
                 stage.acts.fetch_add(1, Ordering::Relaxed);
                 stage.term.fetch_max(token.term.0, Ordering::Relaxed);
             }
-            // Trusted before and after, and yet another leader has acted.
+            // It is trusted before and after, but another leader has acted.
             Err(stale) if elected.is_leader() => {
                 let what = format!("{name} leads, and is refused: {stale}");
                 self.history.broken(what);
@@ -115,12 +115,12 @@ impl Candidate {
 /// How many shards the daemon has.
 pub const SHARDS: u32 = 3;
 
-/// Appends what it may act by to a file, again and again.
+/// Appends its token or generation to a file, again and again.
 const LEADS: &str = "while echo \"$TENURE_TOKEN\" >> \"$ACTS\"; do sleep 0.02; done";
 const RUNS_A_SHARD: &str =
     "while echo \"$TENURE_SHARD $TENURE_GENERATION\" >> \"$ACTS\"; do sleep 0.02; done";
 
-/// What a program under `tenure run` is.
+/// The role of a program under `tenure run`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// The leader of an election.
@@ -129,10 +129,10 @@ pub enum Role {
     Daemon,
 }
 
-/// A process of `tenure run` whose program appends what it may act by to a file.
+/// A process of `tenure run` whose program appends its token or generation to a file.
 #[derive(Debug)]
 pub struct Runner {
-    /// Its way to the storage.
+    /// The proxy in front of its storage.
     pub line: Option<TcpProxy>,
     /// Its node.
     pub node: String,
@@ -176,7 +176,7 @@ impl Runner {
         let log = self.setup.logs.join(format!("{}.log", self.node));
         let log = fs::OpenOptions::new().create(true).append(true).open(log)?;
         let ttl = format!("{}ms", self.setup.ttl.as_millis());
-        // Beside the brokers: neither may get in the way of the other.
+        // In the brokers' namespace: they must not get in each other's way.
         let namespace = &self.setup.namespace;
         let mut command = Command::new(&self.setup.binary);
         command
@@ -188,7 +188,7 @@ impl Runner {
                 let shards = SHARDS.to_string();
                 command.args(["--daemon", "acts", "--shards", &shards]);
                 command.args(self.setup.patience());
-                // Soon enough for trust that is as short.
+                // Short enough for the short trust.
                 command.args(["--kill-after", "200ms"]);
                 RUNS_A_SHARD
             }
@@ -227,9 +227,10 @@ impl Runner {
     }
 }
 
-/// How often each shard's programs acted, and where a generation went back.
+/// Reads how often each shard's programs acted, and where a generation went back.
 ///
-/// Such a line is two programs of one shard at one time: a later one starts only when the one before can act no more.
+/// Such a line means two programs of one shard at the same time: the next one starts only when the one before can no
+/// longer act.
 pub fn read_shards(acts: &Path) -> Result<(BTreeMap<u32, u64>, Vec<String>)> {
     let text = match fs::read_to_string(acts) {
         Ok(text) => text,
@@ -266,9 +267,9 @@ pub fn read_shards(acts: &Path) -> Result<(BTreeMap<u32, u64>, Vec<String>)> {
     Ok((counts, broken))
 }
 
-/// How often the programs acted, their last term, and where a term went back.
+/// Reads how often the programs acted, their last term, and where a term went back.
 ///
-/// A witness that cannot be read is a violation: it would otherwise count as one that saw nothing wrong.
+/// A line that cannot be read is a violation: otherwise it would count as nothing wrong.
 pub fn read_acts(acts: &Path) -> Result<(u64, u64, Vec<String>)> {
     let text = match fs::read_to_string(acts) {
         Ok(text) => text,
@@ -280,7 +281,7 @@ pub fn read_acts(acts: &Path) -> Result<(u64, u64, Vec<String>)> {
     let mut highest: Option<Token> = None;
     for (number, line) in text.lines().enumerate() {
         let Ok(token) = line.parse::<Token>() else {
-            // One small append is whole or not there, so only a file that is being written can end in a torn line.
+            // A small append is atomic, so only the last line of a file that is being written can be incomplete.
             if number + 1 < text.lines().count() {
                 broken.push(format!(
                     "line {} of the acts is not a token: {line:?}",

@@ -1,4 +1,4 @@
-//! The engines, and for each broker a way to its storage that can be broken.
+//! The engines, and for each broker a connection to its storage that can be broken.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::server::Server;
 pub enum Engine {
     /// A folder.
     File,
-    /// SQLite, where clocks are set only.
+    /// SQLite, used only when clocks are set.
     Sqlite,
     /// PostgreSQL.
     Postgres,
@@ -28,11 +28,11 @@ impl Engine {
     /// All of them.
     pub const ALL: [Engine; 4] = [Engine::File, Engine::Postgres, Engine::Mysql, Engine::S3];
 
-    /// Those whose clocks are set.
+    /// The engines whose clocks are set.
     pub const WITH_CLOCKS: [Engine; 4] =
         [Engine::File, Engine::Sqlite, Engine::Postgres, Engine::S3];
 
-    /// Its name on the command line and in the report.
+    /// The name on the command line and in the report.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl Engine {
         }
     }
 
-    /// The store itself, in a folder or a file of this name if it is not a server's.
+    /// The store's URL: at this path for a folder or a file, otherwise on the server.
     pub fn store(self, path: &Path) -> Result<String> {
         let Some(variable) = self.variable() else {
             let path = path.to_str().context("the folder's name is no text")?;
@@ -76,7 +76,7 @@ impl Engine {
         store.with_context(|| format!("set {variable}, or run scripts/with-servers"))
     }
 
-    /// A store for one broker: the folder itself, or the server behind a proxy of its own.
+    /// The store's URL for one broker: the folder itself, or the server behind a separate proxy.
     pub async fn reach(self, folder: &Path) -> Result<(String, Option<TcpProxy>)> {
         let store = self.store(folder)?;
         if self.variable().is_none() {
@@ -87,7 +87,7 @@ impl Engine {
     }
 }
 
-/// The part of a store's URL that names the server: of `s3:` it is the parameter `endpoint`.
+/// The part of a store's URL that names the server: for `s3:`, the parameter `endpoint`.
 fn server(store: &str) -> Result<Url> {
     let store = Url::parse(store)?;
     match store.query_pairs().find(|(name, _)| name == "endpoint") {

@@ -1,4 +1,4 @@
-//! What is broken, one thing after the other, and mended again.
+//! Injects faults, one after the other, and repairs each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::server::Server;
 /// How long a broker may take to leave: longer than it gives requests in flight, on a busy machine.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What an overloaded gateway says.
+/// The answer of an overloaded gateway.
 const STORM: &str =
     "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
@@ -30,27 +30,27 @@ const STORM: &str =
 pub enum Kind {
     /// `kill -9` of the broker that leads.
     KillLeader,
-    /// `kill -9` of one that does not.
+    /// `kill -9` of a standby.
     KillStandby,
-    /// `kill -9` of all at once.
+    /// `kill -9` of all brokers at once.
     KillAll,
-    /// SIGSTOP, and SIGCONT after others took over.
+    /// SIGSTOP of the leader, and SIGCONT after another took over.
     PauseLeader,
-    /// SIGSTOP of any, shorter than the ttl.
+    /// SIGSTOP of any broker, for less than the ttl.
     PauseBriefly,
-    /// SIGTERM, which has to end in exit code 0.
+    /// SIGTERM, which has to lead to exit code 0.
     Terminate,
     /// `POST /v1/leader/resign`.
     Resign,
     /// A broker's connections to its storage are closed, for longer than the ttl.
     Cut,
-    /// Those of all.
+    /// The same for all brokers.
     CutAll,
-    /// Nothing passes between a broker and its storage; it arrives late.
+    /// Nothing passes between a broker and its storage for a while; then it arrives late.
     Silent,
     /// Everything between a broker and its storage takes longer.
     Slow,
-    /// The storage does what it is asked, and nobody hears of it.
+    /// The storage carries out requests, but the answers are lost.
     LoseAnswers,
     /// The storage's gateway answers 503.
     Storm,
@@ -69,12 +69,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What happens on this engine, and what would if this process could do it: with what it lacks.
+    /// The faults that are possible on this engine, and those that this process cannot cause, with what it lacks.
     #[must_use]
     pub fn all(engine: Engine, disk: &Disk) -> (Vec<Self>, Vec<(Self, &'static str)>) {
         use Kind::*;
         let mut lacking = Vec::new();
-        // Twice what matters most.
+        // The most important kinds twice.
         let mut kinds = vec![
             KillLeader,
             KillLeader,
@@ -115,7 +115,7 @@ impl Kind {
         (kinds, lacking)
     }
 
-    /// As the report has it.
+    /// The name in the report.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -142,7 +142,7 @@ impl Kind {
     }
 }
 
-/// Everything that can be broken.
+/// Everything that faults can strike.
 #[derive(Debug)]
 pub struct Targets {
     /// The brokers.
@@ -153,23 +153,22 @@ pub struct Targets {
     pub disk: Disk,
     /// The server of the others.
     pub server: Option<Server>,
-    /// To ask who leads.
+    /// A client to ask which broker leads.
     pub client: Client,
     /// How long a leader is trusted.
     pub ttl: Duration,
-    /// Where faults are written down.
+    /// Where faults are recorded.
     pub history: Arc<History>,
-    /// What was broken how often.
+    /// How often each fault was caused.
     pub counts: BTreeMap<Kind, u64>,
-    /// What this process cannot break, and what it lacks for that.
+    /// The faults that this process cannot cause, and what it lacks.
     pub not_tried: Vec<String>,
-    /// Brokers that ended though nobody asked them to.
+    /// How many brokers ended without being asked to.
     pub exits: u64,
 }
 
 impl Targets {
-    /// Breaks something, waits, and mends it. Now and then it does not come alone: the storage of a broker
-    /// is slow meanwhile.
+    /// Causes a fault, waits, and repairs it. Sometimes a broker's storage is slow at the same time.
     pub async fn inject_in_company(&mut self, kind: Kind, random: &mut Random) -> Result<()> {
         let place = random.index(self.brokers.len());
         let delay = random.between(Duration::from_millis(10), self.ttl / 10);
@@ -189,7 +188,7 @@ impl Targets {
         Ok(())
     }
 
-    /// Breaks something, waits, and mends it.
+    /// Causes a fault, waits, and repairs it.
     pub async fn inject(&mut self, kind: Kind, random: &mut Random) -> Result<()> {
         let leader = self.leader(random).await;
         let other = 1 + random.index((self.brokers.len() - 1).max(1));
@@ -210,7 +209,7 @@ impl Targets {
             Kind::PauseBriefly => self.pause(any, brief).await?,
             Kind::Terminate => self.terminate(any).await?,
             Kind::Resign => {
-                // Whether anybody heard it does not matter.
+                // It does not matter whether the call succeeds.
                 let _ = self.client.resign_leader().await;
                 self.brokers[leader].node.clone()
             }
@@ -242,7 +241,7 @@ impl Targets {
         self.revive()
     }
 
-    /// Starts what has ended by itself.
+    /// Restarts processes that have ended on their own.
     pub fn revive(&mut self) -> Result<()> {
         for broker in &mut self.brokers {
             if let Some(status) = broker.ended() {
@@ -255,7 +254,7 @@ impl Targets {
         self.runners.iter_mut().try_for_each(Runner::run)
     }
 
-    /// Which broker leads, as far as can be told.
+    /// The broker that leads, or a random one if that is unknown.
     pub async fn leader(&self, random: &mut Random) -> usize {
         let leader = self
             .client

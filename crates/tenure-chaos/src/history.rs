@@ -1,7 +1,7 @@
-//! What the clients saw: every call with the moments before it was sent and after it was answered.
+//! What the clients saw: every call, with the times just before it was sent and just after it was answered.
 //!
-//! Whatever the brokers did for a call, they did between those two moments, or, if the answer was lost,
-//! at any time after the first. All clients live in this process, so one clock tells all moments.
+//! A call takes effect between those two times or, if the answer was lost, at any time after the first. All clients
+//! are in this process, so all times come from one clock.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ pub type Moment = Duration;
 pub struct Span {
     /// Before it was sent.
     pub invoked: Moment,
-    /// After it was answered, or given up.
+    /// After it was answered, or abandoned.
     pub answered: Moment,
 }
 
@@ -28,9 +28,9 @@ pub struct Span {
 pub struct Event {
     /// Who made it.
     pub actor: String,
-    /// When.
+    /// When it was made.
     pub span: Span,
-    /// What.
+    /// What was called, and the answer.
     pub what: What,
 }
 
@@ -41,11 +41,11 @@ pub enum What {
     Submit {
         /// The client's own id.
         id: String,
-        /// The group, if it has one.
+        /// Its group, if it has one.
         group: Option<String>,
-        /// The unique key, if it has one.
+        /// Its unique key, if it has one.
         key: Option<String>,
-        /// How it went.
+        /// The outcome.
         outcome: Submit,
     },
     /// A job was handed out.
@@ -59,13 +59,13 @@ pub enum What {
         /// The lease.
         lease: Duration,
     },
-    /// A claim was kept.
+    /// A claim was renewed.
     Heartbeat {
         /// The job.
         id: String,
         /// The token.
         token: Token,
-        /// How it went.
+        /// The outcome.
         outcome: Outcome,
     },
     /// A claim was ended.
@@ -76,38 +76,38 @@ pub enum What {
         attempt: u32,
         /// The token.
         token: Token,
-        /// With success?
+        /// Whether it was a success.
         is_success: bool,
-        /// How it went.
+        /// The outcome.
         outcome: Outcome,
     },
-    /// Somebody looked at a job.
+    /// A job was read.
     Read {
         /// The job.
         id: String,
-        /// What was there.
+        /// What was seen.
         seen: Seen,
     },
-    /// Something was broken, from the first moment to the second.
+    /// A fault, which lasted for the span.
     Fault(String),
 }
 
-/// How a submit went.
+/// The outcome of a submit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Submit {
-    /// It is there.
+    /// The job is there.
     Acknowledged,
-    /// This other job has its unique key.
+    /// Another job, this one, has its unique key.
     KeyTaken(String),
     /// The client says that nothing was done.
     NotDone,
     /// The answer was lost.
     Unknown,
-    /// An answer that must not be.
+    /// An answer that is never correct.
     Wrong(String),
 }
 
-/// How a call about a claim went.
+/// The outcome of a call about a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// As asked.
@@ -120,7 +120,7 @@ pub enum Outcome {
     Unknown,
 }
 
-/// A job as the broker lists it in the end.
+/// A job in the broker's final listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Its state.
@@ -134,13 +134,13 @@ pub struct Listed {
 pub struct Record {
     /// In the order in which the calls ended.
     pub events: Vec<Event>,
-    /// What the clients saw and at once knew to be wrong.
+    /// Violations that clients noticed at once.
     pub broken: Vec<String>,
-    /// Every job of the broker, in the end.
+    /// Every job in the broker's final listing.
     pub listed: BTreeMap<String, Listed>,
 }
 
-/// Where the clients write, all at once.
+/// The recorder, which all clients share.
 #[derive(Debug)]
 pub struct History {
     started: Instant,
@@ -163,7 +163,7 @@ impl History {
         self.started.elapsed()
     }
 
-    /// A call that was sent at `invoked` has ended now.
+    /// Records a call that was sent at `invoked` and has ended now.
     pub fn add(&self, actor: &str, invoked: Moment, what: impl IntoIterator<Item = What>) {
         let answered = self.now();
         let span = Span { invoked, answered };
@@ -177,7 +177,7 @@ impl History {
             }));
     }
 
-    /// Something that must not be was seen.
+    /// Records a violation that was noticed at once.
     pub fn broken(&self, what: String) {
         self.lock().broken.push(what);
     }
@@ -198,7 +198,7 @@ impl History {
         self.lock().events.iter().filter(is_completion).count()
     }
 
-    /// What was written so far; nothing is left behind.
+    /// Takes everything that was recorded so far.
     #[must_use]
     pub fn take(&self) -> Record {
         std::mem::take(&mut *self.lock())

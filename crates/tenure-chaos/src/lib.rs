@@ -1,11 +1,11 @@
 //! Real processes, real servers, real faults.
 //!
 //! A run starts brokers (`tenure serve`) on one engine, and clients in this process: submitters, workers and
-//! candidates. While they work, a row of faults made from a seed breaks what can be broken. Then everything
-//! is mended, the queue has to drain, and what the clients saw is [checked](check) against what is promised.
+//! candidates. While they work, a sequence of faults is injected, drawn from a seed. Then everything is repaired, the
+//! queue has to drain, and what the clients saw is [checked](check) against the promises.
 //!
-//! The choices come from the seed and are the same in every run of it; what the machine makes of them is
-//! not. A seed is a way to come near a failure again, not to repeat it.
+//! A seed gives the same choices in every run, but the timing differs. So running a seed again is likely to come
+//! close to a failure, but does not repeat it exactly.
 
 pub mod broker;
 pub mod callers;

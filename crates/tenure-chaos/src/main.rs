@@ -1,4 +1,4 @@
-//! `tenure-chaos`: breaks a cluster of real processes, and says whether it kept its promises.
+//! `tenure-chaos`: injects faults into a cluster of real processes, and reports whether it kept its promises.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -41,7 +41,7 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // An interrupt drops the run, and everything that it has started with it.
+    // An interrupt drops the run, with everything that it has started.
     let outcome = tokio::select! {
         outcome = all(&arguments) => outcome,
         () = interrupted() => return ExitCode::from(130),
@@ -66,7 +66,7 @@ async fn interrupted() {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 enum Kind {
     Faults(Box<Report>),
     Clocks(clocks::Report),
@@ -90,7 +90,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Whether every engine kept its promises.
+/// Runs all engines. Returns whether every one kept its promises.
 async fn all(arguments: &Arguments) -> Result<bool> {
     let engines = arguments.engines.len() as u64;
     let scenario = match arguments.failover {
@@ -228,6 +228,6 @@ fn beside() -> Result<PathBuf> {
 }
 
 fn say(text: &str) {
-    // Nobody is left to be told if standard error is closed.
+    // If standard error is closed, there is nowhere to report it.
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! What a run came to: a table for people.
+//! The report of a run: a table for people.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::faults::Kind;
 use crate::history::{Moment, Outcome, Record, Submit, What};
 
-/// How many violations are shown, and how many of them with their history.
+/// The most violations that are shown, and how many of them with their history.
 const SHOWN: usize = 20;
 const EXPLAINED: usize = 5;
 
@@ -22,31 +22,31 @@ pub struct Report {
     pub seed: u64,
     /// How long it took.
     pub took: Duration,
-    /// What was broken how often.
+    /// How often each fault was caused.
     pub faults: BTreeMap<Kind, u64>,
-    /// What could not be broken here, and why.
+    /// The faults that could not be caused here, and why.
     pub not_tried: Vec<String>,
-    /// Brokers that ended by themselves.
+    /// Brokers that ended on their own.
     pub exits: u64,
     /// Jobs that were submitted.
     pub submitted: usize,
     /// Those that were acknowledged.
     pub acknowledged: usize,
-    /// Those that are completed.
+    /// Those that were completed.
     pub completed: usize,
     /// How often a job was handed out.
     pub claims: usize,
-    /// How often a job was looked at.
+    /// How often a job was read.
     pub reads: usize,
-    /// Calls whose outcome nobody knows.
+    /// Calls with an unknown outcome.
     pub unknown: usize,
-    /// Calls that were said not to be done.
+    /// Calls that were answered "not done".
     pub not_done: usize,
     /// Completions that came too late, and were refused.
     pub lost: usize,
-    /// The longest time without an acknowledged submit, while faults were made.
+    /// The longest time without an acknowledged submit, while faults were injected.
     pub longest_outage: Duration,
-    /// What was broken then.
+    /// The faults at that time.
     pub outage_faults: String,
     /// How long the queue took to drain.
     pub drained: Duration,
@@ -59,7 +59,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The figures that the history tells. Outages are counted until `faults_end`.
+    /// Computes the figures from the history. Outages are counted until `faults_end`.
     #[must_use]
     pub fn of(
         engine: Engine,
@@ -138,7 +138,7 @@ impl Report {
         }
     }
 
-    /// How many faults were made.
+    /// How many faults were injected.
     #[must_use]
     pub fn fault_count(&self) -> u64 {
         self.faults.values().sum()

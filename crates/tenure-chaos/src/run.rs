@@ -1,4 +1,4 @@
-//! One run on one engine: start, break, mend, drain, check.
+//! One run on one engine: start, inject faults, repair, drain, check.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use crate::worker::{Mood, Worker};
 /// How long a leader is trusted: short, so that many terms fit into a run.
 const TTL: Duration = Duration::from_secs(2);
 
-/// The lease of a claim: outlived by some takeovers, not by all.
+/// The lease of a claim: some takeovers take longer, but not all.
 const LEASE: Duration = Duration::from_secs(3);
 
 /// How long brokers may take to serve for the first time.
@@ -38,19 +38,19 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a queue may take to drain after the last fault.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(240);
 
-/// A run that has so much time for each kind of fault has them all.
+/// A run with this much time for each kind of fault covers all kinds.
 const EACH_KIND: Duration = Duration::from_secs(15);
 
 const CALLERS: usize = 2;
 const WORKERS: usize = 4;
 const SUBMITTERS: usize = 2;
 
-/// What a run is to show.
+/// The scenario of a run.
 #[derive(Debug, Clone, Copy)]
 pub enum Scenario {
-    /// Every kind of fault, for so long.
+    /// Every kind of fault, for this long.
     Chaos(Duration),
-    /// Two brokers, four workers, so many jobs; the leader is killed so many times while they run.
+    /// Two brokers, four workers and a number of jobs; the leader is killed a number of times while they run.
     Failover {
         /// Jobs.
         jobs: u64,
@@ -78,10 +78,10 @@ struct Cluster {
     callers: JoinSet<Result<()>>,
 }
 
-/// How often each witness has acted: one that never does has seen nothing.
+/// How often each witness has acted. A witness that never acts proves nothing.
 type Acts = BTreeMap<String, u64>;
 
-/// Runs a scenario, in a folder that is there and empty.
+/// Runs a scenario in a folder that must exist and be empty.
 pub async fn run(
     scenario: Scenario,
     engine: Engine,
@@ -157,7 +157,7 @@ impl Cluster {
         }
         let urls: Vec<String> = brokers.iter().map(|broker| broker.url.clone()).collect();
         let patient = client(&urls, START_PATIENCE)?;
-        // Nothing is forgotten: in the end every job is looked at.
+        // Finished jobs are kept, since at the end every job is checked.
         let settings = Settings {
             completed: Keep::default(),
             ..Settings::default()
@@ -217,7 +217,7 @@ impl Cluster {
                     jobs: Some(jobs / SUBMITTERS as u64),
                     batch: 40,
                     pause: Duration::from_millis(1),
-                    // Every one of them is to be done.
+                    // Every job has to be done.
                     has_keys: false,
                     reads: false,
                 },
@@ -259,7 +259,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Programs that call `tenure elect` on the store, each on a line of its own.
+    /// Programs that call `tenure elect` on the store, each through its own proxy.
     async fn start_callers(&mut self, setup: &Setup, folder: &Path, seed: u64) -> Result<()> {
         for number in 0..CALLERS {
             let name = format!("caller-{number}");
@@ -271,11 +271,11 @@ impl Cluster {
                 while !is_over.load(Ordering::Relaxed) {
                     let mut command = Command::new(&setup.binary);
                     command.env("TENURE_STORE", &store);
-                    // Now and then it dies before anybody hears what came of it.
+                    // Sometimes a call is killed before its answer is known.
                     let dies = (random.below(8) == 0)
                         .then(|| random.between(Duration::from_millis(1), TTL / 4));
                     let told = answers.call(command, &name, &setup.namespace, TTL, dies);
-                    // And now and then it is not heard of for longer than it may lead.
+                    // And sometimes a caller pauses for longer than it may lead.
                     let pause = match told.await? {
                         Some(true) if random.below(6) == 0 => TTL + TTL / 4,
                         _ => random.between(TTL / 8, TTL / 3),
@@ -309,17 +309,17 @@ impl Cluster {
                 self.targets.not_tried.push(format!("{what}: {remedy}"));
             }
         }
-        // What never happened is to be seen in the report.
+        // Faults that never happened must show in the report.
         let none = kinds.iter().map(|&kind| (kind, 0));
         self.targets.counts.extend(none);
         let mut left = Vec::new();
         let until = self.history.now() + duration;
         let all = |counts: &BTreeMap<Kind, u64>| counts.values().all(|&count| count > 0);
-        // A run that is long enough is over when everything has happened.
+        // A long run ends only when every fault has happened.
         while self.history.now() < until || is_long && !all(&self.targets.counts) {
             let pause = random.between(Duration::from_millis(500), Duration::from_secs(4));
             sleep(pause).await;
-            // All of them, in any order, and then again: chance alone would leave some out.
+            // All of them in random order, and then again: random draws could leave some out.
             if left.is_empty() {
                 left = kinds.clone();
             }
@@ -330,7 +330,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Kills the leader whenever another share of the jobs is done.
+    /// Kills the leader each time another part of the jobs is done.
     async fn kill_leaders(&mut self, jobs: u64, kills: u64, seed: u64) -> Result<()> {
         let mut random = Random::of_actor(seed, "faults");
         for kill in 1..=kills {
@@ -347,7 +347,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Everything is mended: every job has to be done, by workers that do their best.
+    /// After the repairs, every job has to be done, by workers that behave well.
     async fn drain(&mut self, scenario: Scenario) -> Result<()> {
         let patience = Instant::now() + DRAIN_PATIENCE;
         if matches!(scenario, Scenario::Chaos(_)) {
@@ -370,7 +370,7 @@ impl Cluster {
                 break;
             }
             if Instant::now() > patience {
-                // The check tells which ones.
+                // The check reports which ones.
                 self.history.broken(format!(
                     "{DRAIN_PATIENCE:?} after the last fault the queue has {counts:?}"
                 ));
@@ -397,7 +397,7 @@ impl Cluster {
         Ok(acts)
     }
 
-    /// Everything is mended: each witness acts again.
+    /// After the repairs, each witness has to act again.
     async fn all_act(&mut self, scenario: Scenario, before: &Acts) -> Result<()> {
         let patience = Instant::now() + DRAIN_PATIENCE;
         loop {

@@ -1,4 +1,4 @@
-//! The servers that `scripts/with-servers` has started, and can restart.
+//! Servers that `scripts/with-servers` has started and can restart.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// The variable with the socket that takes orders.
+/// The variable with the socket for commands.
 const CONTROL: &str = "TENURE_TEST_CONTROL";
 
-/// How long a restart may take. Whoever takes the order gives up earlier, and says why.
+/// How long a restart may take. The script stops waiting earlier, and reports why.
 const RESTART_PATIENCE: Duration = Duration::from_secs(300);
 
-/// One of them, by its name there.
+/// A server, by the script's name for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Server(pub &'static str);
 
 impl Server {
-    /// Whether there is somebody to ask.
+    /// Whether the script is there to ask.
     #[must_use]
     pub fn can_restart(self) -> bool {
         std::env::var_os(CONTROL).is_some()
     }
 
-    /// Crashes the server and starts it again; says which. What it acknowledged, it still has.
+    /// Crashes the server and restarts it; returns which one. It keeps everything that it has acknowledged.
     pub async fn restart(self) -> Result<String> {
         self.order(format!("restart {}\n", self.0)).await
     }
 
-    /// The same, with its wall clock ahead by so many seconds, or behind.
+    /// The same, with its wall clock this many seconds ahead, or behind.
     pub async fn restart_ahead(self, seconds: i64) -> Result<String> {
         self.order(format!("restart {} {seconds:+}\n", self.0))
             .await

@@ -1,4 +1,4 @@
-//! Submits jobs with ids of its own, in small batches, and writes down what it was told.
+//! A submitter: submits jobs with its own ids, in small batches, and records the answers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use tokio::time::sleep;
 
 use crate::history::{History, Submit, What};
 
-/// More than any job needs, and as many as there may be: none is to end dead.
+/// The maximum, and more than any job needs: no job should end dead.
 const ATTEMPTS: u32 = 10_000;
 
-/// How many of its last jobs a submitter looks at.
+/// How many of its latest jobs a submitter reads.
 const RECENT: u64 = 60;
 
-/// What a submitter does.
+/// The settings of a submitter.
 #[derive(Debug, Clone)]
 pub struct Submitter {
     /// Its name; its jobs' ids begin with it.
     pub name: String,
-    /// How many jobs, if there is an end.
+    /// How many jobs; `None` for no end.
     pub jobs: Option<u64>,
-    /// How many at once, at most.
+    /// The most jobs in one batch.
     pub batch: u64,
     /// The wait between two batches.
     pub pause: Duration,
-    /// Whether some jobs have unique keys, and are refused while another has theirs.
+    /// Whether some jobs have unique keys, and are refused while another job has the same key.
     pub has_keys: bool,
-    /// Whether it looks at its jobs now and then.
+    /// Whether it sometimes reads its jobs.
     pub reads: bool,
 }
 
@@ -44,8 +44,8 @@ struct Order {
 }
 
 impl Submitter {
-    /// Goes on until it is told to stop, or has submitted all of its jobs. With an end, every job is
-    /// submitted until it is acknowledged.
+    /// Submits until it is told to stop, or has submitted all of its jobs. With a number of jobs, each is submitted
+    /// until it is acknowledged.
     pub async fn run(
         self,
         client: Client,
@@ -89,7 +89,7 @@ impl Submitter {
         }
     }
 
-    /// Looks at one of the jobs that it has submitted not long ago.
+    /// Reads one of the jobs that it submitted recently.
     async fn read(&self, client: &Client, history: &History, made: u64, random: &mut Random) {
         let number = made - 1 - random.below(made.min(RECENT));
         let id = format!("{}-{number}", self.name);
@@ -107,7 +107,7 @@ impl Submitter {
     fn order(&self, number: u64, random: &mut Random) -> Order {
         let name = &self.name;
         let (group, key) = match random.below(10) {
-            // The order of a group is only known if one submitter makes it.
+            // The order of a group is only known if one submitter submits all its jobs.
             0 | 1 => (Some(format!("{name}-g{}", random.below(4))), None),
             2 if self.has_keys => (None, Some(format!("k{}", random.below(3)))),
             _ => (None, None),

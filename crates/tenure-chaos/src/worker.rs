@@ -1,5 +1,4 @@
-//! A worker that writes down every claim, and is not always a good one: it fails, abandons and outlives
-//! some of them.
+//! A worker that records every claim, and does not always behave well: it fails, abandons and outlives some claims.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,31 +12,31 @@ use tokio::time::sleep;
 
 use crate::history::{History, Moment, Outcome, What};
 
-/// How many claims of one worker may be outlived at a time.
+/// How many claims a worker may outlive at the same time.
 const ASIDE_MAX: usize = 32;
 
-/// What a worker does.
+/// The settings of a worker.
 #[derive(Debug, Clone)]
 pub struct Worker {
     /// Its name.
     pub name: String,
-    /// How many jobs it takes at once.
+    /// How many jobs it claims at once.
     pub batch: u32,
     /// The lease it asks for.
     pub lease: Duration,
 }
 
-/// When workers are to behave, and when they are to end.
+/// Tells workers when to behave well, and when to end.
 #[derive(Debug, Default)]
 pub struct Mood {
-    /// Do every job at once and well.
+    /// Complete every job at once.
     pub is_good: AtomicBool,
-    /// Take no more.
+    /// Claim no more jobs.
     pub is_over: AtomicBool,
 }
 
 impl Worker {
-    /// Goes on until it is told to stop.
+    /// Works until it is told to stop.
     pub async fn run(
         self,
         client: Client,
@@ -53,7 +52,7 @@ impl Worker {
                 sleep(Duration::from_millis(random.below(3))).await;
                 match random.below(100) {
                     _ if is_good => done.push(claim),
-                    // Dies: nothing is heard of it again.
+                    // The claim is abandoned: nothing more is sent for it.
                     0..3 => {}
                     3..7 => self.fail(&client, &history, claim, &mut random).await,
                     7..10 => {
@@ -78,7 +77,7 @@ impl Worker {
             }
             self.complete(&client, &history, done).await;
         }
-        // The last of those set aside still write to the history.
+        // The last of the outlived claims still write to the history.
         let all = u32::try_from(ASIDE_MAX).unwrap_or(u32::MAX);
         let _ = aside.acquire_many(all).await;
     }
@@ -188,7 +187,7 @@ fn outcomes(history: &History, count: usize, answer: Result<Vec<Ended>, Error>) 
             let one = |ended: Ended| match ended {
                 Ended::Done | Ended::Cancelled => Outcome::Done,
                 Ended::Lost(_) => Outcome::Lost,
-                // Nothing was done; there is nothing else that it can be.
+                // The only remaining case: nothing was done.
                 _ => Outcome::NotDone,
             };
             return ended.into_iter().map(one).collect();

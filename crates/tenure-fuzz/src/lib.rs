@@ -1,20 +1,19 @@
-//! Fuzzing on stable Rust: real inputs, damaged in many ways, and what must hold for each.
+//! Fuzzing on stable Rust: damages real inputs in many ways, and checks what must hold for each.
 //!
-//! A target is a function that is given bytes and panics if something is wrong: a record that it cannot read
-//! back as it wrote it, an answer that should not have been given. Around it, this crate watches over what
-//! must hold for every parser:
+//! A target is a function that takes bytes and panics if something is wrong, such as a record that is not read back
+//! as it was written, or a wrong answer. This crate adds the checks that hold for every parser:
 //!
-//! - **It does not panic.** Overflows do, since tests are built with overflow checks.
-//! - **Its memory is bounded by its input.** What a case allocates at one time may be so many times its
-//!   input's length and no more, so a length field cannot reserve what is not there.
+//! - **It does not panic.** Overflows panic too, since tests are built with overflow checks.
+//! - **Its memory is bounded by its input.** At any time, a case may hold at most a fixed multiple of its input's
+//!   length, so a length field cannot reserve memory for data that is not there.
 //!
-//! Inputs are made from a corpus of real ones by [`mutate`]: it knows JSON, numbers and lines, but nothing of the
-//! target, and is not led by coverage. Structure comes from the corpus; the extremes, from the mutations.
+//! Inputs are made from a corpus of real ones by [`mutate`]. It knows JSON, numbers and lines, but not the target,
+//! and is not guided by coverage. Structure comes from the corpus, extremes from the mutations.
 //!
 //! # Seeds
 //!
-//! A run has a fresh seed each time, and prints it. Case 0 is made from the seed itself and each further case
-//! from the one before, so a failing case is repeated by giving *its* seed:
+//! Each run has a fresh seed. Case 0 is made from the seed itself and each further case from the one before, so a
+//! failing case is repeated by giving *its* seed, which the failure prints:
 //!
 //! ```text
 //! TENURE_FUZZ_SEED=0x1f2e… cargo test -p tenure-core fuzz::cron
@@ -36,13 +35,13 @@ use std::time::{Duration, Instant};
 
 pub use tenure_random::Random;
 
-/// How many cases a run has at least, however slow the machine is.
+/// The least number of cases of a run, however slow the machine is.
 const CASES_MIN: u64 = 50;
 
-/// How often a failing input is made smaller.
+/// The most attempts to make a failing input smaller.
 const SHRINKS_MAX: usize = 2_000;
 
-/// What is fuzzed, with which inputs.
+/// A fuzz target with its inputs.
 #[derive(Debug, Clone)]
 pub struct Fuzz {
     name: String,
@@ -52,16 +51,16 @@ pub struct Fuzz {
     bytes_factor: u64,
 }
 
-/// How a run went.
+/// The figures of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Ran {
     /// How many inputs were tried.
     pub cases: u64,
-    /// The most memory that a case held at one time.
+    /// The most memory that a case held at any time.
     pub bytes_max: u64,
 }
 
-/// Stored objects of one kind, one per line, as real runs of the product left them: see `corpus/`.
+/// Stored objects of one kind, one per line, from real runs of the product: see `corpus/`.
 ///
 /// # Panics
 ///
@@ -75,7 +74,7 @@ pub fn corpus(kind: &str) -> Vec<String> {
 }
 
 impl Fuzz {
-    /// A target, and real inputs of it.
+    /// A target, with real inputs.
     #[must_use]
     pub fn new<I: AsRef<[u8]>>(name: &str, corpus: impl IntoIterator<Item = I>) -> Self {
         let corpus: Vec<Vec<u8>> = corpus
@@ -92,22 +91,22 @@ impl Fuzz {
         }
     }
 
-    /// Half of the inputs pass through this before they are used: it mends what would keep all damage out, such
-    /// as a checksum.
+    /// Half of the inputs pass through this before they are used. It repairs what would otherwise reject every
+    /// damaged input, such as a checksum.
     #[must_use]
     pub fn repaired_by(mut self, repair: fn(&mut Vec<u8>)) -> Self {
         self.repair = Some(repair);
         self
     }
 
-    /// How much a case may hold at one time: so many bytes, and so many for each byte of its input.
+    /// How much memory a case may hold at any time: a fixed number of bytes, and a number for each byte of its input.
     #[must_use]
     pub fn within(mut self, base: u64, factor: u64) -> Self {
         (self.bytes_base, self.bytes_factor) = (base, factor);
         self
     }
 
-    /// Runs the target on the corpus as it is, and then on what becomes of it.
+    /// Runs the target on the corpus itself, and then on mutations of it.
     ///
     /// # Panics
     ///
@@ -122,7 +121,7 @@ impl Fuzz {
             self.name,
             self.corpus.len()
         ));
-        // What is made once and kept is nobody's fault.
+        // Memory that is allocated once and kept must not count for a case.
         for input in &self.corpus {
             target(input);
         }
@@ -145,7 +144,7 @@ impl Fuzz {
     }
 
     fn input(&self, seed: u64) -> Vec<u8> {
-        // Not the very sequence that makes the next seed.
+        // Not the same sequence that makes the next seed.
         let mut random = Random::new(!seed);
         let mut input = mutate::mutate(&self.corpus, &mut random);
         if let Some(repair) = self.repair.filter(|_| random.percent(50)) {
@@ -154,7 +153,7 @@ impl Fuzz {
         input
     }
 
-    /// The most memory that it held, or what is wrong.
+    /// Returns the most memory that the case held, or what is wrong.
     fn check(&self, input: &[u8], target: &mut impl FnMut(&[u8])) -> Result<u64, String> {
         let mut outcome = Ok(());
         let allocated = allocation_counter::measure(|| outcome = quietly(|| target(input)));
@@ -182,7 +181,7 @@ impl Fuzz {
         );
     }
 
-    /// The same failure with less input: pieces are left out as long as something still fails.
+    /// Makes a failing input smaller: removes pieces as long as it still fails.
     fn shrink(&self, input: &[u8], target: &mut impl FnMut(&[u8])) -> Vec<u8> {
         let mut smallest = input.to_vec();
         let (mut piece, mut tries) = (input.len().div_ceil(2), 0);
@@ -207,7 +206,7 @@ impl Fuzz {
     }
 }
 
-/// What a panic in this thread says, without its being printed: shrinking makes thousands of them.
+/// Returns the message of a panic in this thread without printing it, since shrinking causes thousands of panics.
 fn quietly(work: impl FnOnce()) -> Result<(), String> {
     thread_local!(static QUIET: Cell<bool> = const { Cell::new(false) });
     static HOOK: Once = Once::new();
@@ -227,7 +226,7 @@ fn quietly(work: impl FnOnce()) -> Result<(), String> {
     let outcome = panic::catch_unwind(AssertUnwindSafe(work));
     QUIET.set(false);
     let place = LAST_PLACE.take();
-    // A task that panicked is one that a runtime has buried, and a panic all the same.
+    // A runtime hides the panic of a task, but it still counts.
     if let (Ok(()), Some(place)) = (&outcome, &place) {
         return Err(format!("a task panicked at {place}"));
     }
@@ -243,7 +242,7 @@ fn quietly(work: impl FnOnce()) -> Result<(), String> {
 
 thread_local!(static LAST_PLACE: Cell<Option<String>> = const { Cell::new(None) });
 
-/// Hexadecimal, as it is printed, or decimal.
+/// The seed from the environment: hexadecimal, as printed, or decimal.
 fn seed() -> u64 {
     let Ok(text) = std::env::var("TENURE_FUZZ_SEED") else {
         return RandomState::new().hash_one(0);

@@ -1,13 +1,13 @@
-//! Damage: what becomes of a real input.
+//! Mutations of real inputs.
 //!
-//! Some mutations see bytes, some the tokens of JSON (which serve for URLs, cron expressions and command lines
-//! as well: words, numbers, quoted text and punctuation), some see lines. One input gets one to six.
+//! Some mutations work on bytes, some on lines, and some on the tokens of JSON: words, numbers, quoted text and
+//! punctuation, which also suit URLs, cron expressions and command lines. One input gets one to six mutations.
 
 use std::ops::Range;
 
 use crate::Random;
 
-/// Numbers at which programs break.
+/// Numbers that tend to break programs.
 const NUMBERS: [&str; 22] = [
     "0",
     "1",
@@ -33,7 +33,7 @@ const NUMBERS: [&str; 22] = [
     "1e999",
 ];
 
-/// Texts at which programs break, JSON values among them.
+/// Texts that tend to break programs, including JSON values.
 const TEXTS: [&str; 20] = [
     "null",
     "true",
@@ -57,10 +57,10 @@ const TEXTS: [&str; 20] = [
     "-009999-01-01T00:00:00Z",
 ];
 
-/// The most bytes that mutations make of an input, apart from those it had.
+/// The most bytes that mutations add to an input.
 const GROWTH_MAX: usize = 1 << 16;
 
-/// A damaged member of the corpus.
+/// A mutated input of the corpus.
 #[must_use]
 pub fn mutate(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut input = random.pick(corpus).clone();
@@ -99,7 +99,7 @@ fn of_tokens(input: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
     }
     let mut token = random.pick(&all).clone();
     if random.percent(50) {
-        // Punctuation is most of it, and the least interesting.
+        // Punctuation makes up most tokens, and is the least interesting.
         let words: Vec<_> = all
             .iter()
             .filter(|token| is_word(&input[(*token).clone()]))
@@ -127,7 +127,7 @@ fn of_tokens(input: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
     input.splice(token, replacement);
 }
 
-/// The value inside of many others.
+/// The value nested in many others.
 fn nested(value: &[u8], random: &mut Random) -> Vec<u8> {
     let depth = *random.pick(&[1, 2, 100, 127, 128, 129, 5_000]);
     let (open, close) = *random.pick(&[("[", "]"), ("{\"a\":", "}")]);
@@ -139,7 +139,7 @@ fn nested(value: &[u8], random: &mut Random) -> Vec<u8> {
     .concat()
 }
 
-/// Longer by a lot, inside of its quotes if it has some.
+/// The token made much longer, inside its quotes if it has any.
 fn lengthened(token: &[u8], random: &mut Random) -> Vec<u8> {
     let at = token.len() / 2;
     let filler = random.pick(&["x", "0", "é", ".", " ", "\\u0000"]);
@@ -166,7 +166,7 @@ fn of_lines(input: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
     *input = lines.concat();
 }
 
-/// Each with its newline; at least one.
+/// The lines, each with its newline; at least one.
 fn split_lines(input: &[u8]) -> Vec<Vec<u8>> {
     let lines = input.split_inclusive(|&byte| byte == b'\n');
     let mut lines: Vec<Vec<u8>> = lines.map(<[u8]>::to_vec).collect();
@@ -180,7 +180,7 @@ fn is_word(token: &[u8]) -> bool {
     token.len() > 1 || token.first().is_some_and(u8::is_ascii_alphanumeric)
 }
 
-/// Quoted text, words and numbers, and every other byte by itself.
+/// The tokens: quoted text, words and numbers, and every other byte alone.
 fn tokens(input: &[u8]) -> Vec<Range<usize>> {
     let mut tokens = Vec::new();
     let mut at = 0;

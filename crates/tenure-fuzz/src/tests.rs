@@ -1,6 +1,6 @@
 use super::*;
 
-/// What is said of a target that fails sooner or later.
+/// The message of a target that fails sooner or later.
 fn failure(input: &str, target: impl FnMut(&[u8])) -> String {
     let fuzz = Fuzz::new("planted", [input]);
     let run = || {

@@ -1,28 +1,28 @@
-//! One job, as its clients can see it: what each call may be answered in each state.
+//! The model of one job, as clients see it: the possible answers of each call in each state.
 //!
-//! What time does is not a call, and may happen at any moment: a lease runs out, a finished job is forgotten. When exactly is
-//! for other checks. A claim whose answer was lost may have been given any job: so if there was one, a job may be
-//! with a worker that does not know it.
+//! Changes over time are not calls and may happen at any moment: a lease runs out, a finished job is deleted. Other
+//! checks cover their exact times. A claim whose answer was lost may have claimed any job: so if there was one, a job
+//! may be running without its worker knowing.
 
 use crate::Model;
 
-/// A token of a claim, and a worker, by their names.
+/// The name of a claim (its token) or of a worker.
 pub type Name = String;
 
-/// What may happen to the job beside the calls that name it.
+/// What may happen to the job besides the calls that name it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Job {
-    /// Claims were lost, so that nobody knows which jobs they were given.
+    /// Some claims lost their answers, so it is unknown which jobs they got.
     pub claims_are_lost: bool,
-    /// A schedule makes it, not a call.
+    /// A schedule creates it, not a call.
     pub is_scheduled: bool,
 }
 
-/// A job as far as it matters.
+/// The state of a job, as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     phase: Phase,
-    /// The last claim that was ended, and how.
+    /// The claim that was ended last, and how.
     ended: Option<(Name, End)>,
 }
 
@@ -38,23 +38,23 @@ impl State {
     }
 }
 
-/// Where a job is.
+/// The phase of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase {
     /// There was never such a job.
     Absent,
-    /// It waits: for its time, for its group, or for a worker.
+    /// It waits for its time, for its group, or for a worker.
     Waiting,
-    /// It is with a worker.
+    /// A worker has claimed it.
     Running {
-        /// By which claim; none if that is not known.
+        /// The claim and its worker; `None` if unknown.
         by: Option<(Name, Name)>,
-        /// Whether it is to be given up.
+        /// Whether cancellation was requested.
         is_cancelled: bool,
     },
     /// It has ended.
     Finished(Ending),
-    /// It was forgotten; its id may be known for a while.
+    /// It was deleted; its id may be remembered for a while.
     Gone,
 }
 
@@ -65,16 +65,16 @@ pub enum Ending {
     Completed,
     /// Its last attempt failed.
     Dead,
-    /// Someone gave it up.
+    /// It was cancelled.
     Cancelled,
 }
 
-/// A call about the job, with what it was answered; none if the answer was lost.
+/// A call about the job with its answer; `None` if the answer was lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     /// It was submitted.
     Submit(Option<Submitted>),
-    /// It was handed out by this claim to this worker.
+    /// This worker got it by this claim.
     Claim {
         /// The claim.
         token: Name,
@@ -85,31 +85,31 @@ pub enum Call {
     End {
         /// The claim.
         token: Name,
-        /// In which way.
+        /// How it was ended.
         end: End,
         /// Whether the claim held.
         held: Option<bool>,
     },
-    /// It was given up.
+    /// A cancellation.
     Cancel(Option<Cancelled>),
-    /// It was to run again, or sooner.
+    /// A retry: run again, or sooner.
     Retry(Option<bool>),
-    /// It was to be forgotten.
+    /// A deletion.
     Forget(Option<bool>),
-    /// Someone looked.
+    /// A read.
     Read(Seen),
 }
 
-/// How a submit was answered.
+/// The answer to a submit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted {
     /// It is new.
     Created,
-    /// It was there.
+    /// It was already there.
     Known,
-    /// It is there: new, or there before. A client that sends a submit again cannot tell.
+    /// It is there, whether new or already there before: a client that sends a submit again cannot tell.
     There,
-    /// It is not there: there is no room, or another job has its unique key.
+    /// It is not there: there was no room, or another job has its unique key.
     Refused,
 }
 
@@ -118,20 +118,20 @@ pub enum Submitted {
 pub enum End {
     /// With success.
     Complete,
-    /// Without.
+    /// Without success.
     Fail,
-    /// As if it had never been made.
+    /// The claim is undone.
     Release,
 }
 
-/// How a cancellation was answered.
+/// The answer to a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It is given up.
+    /// It is cancelled.
     Done,
-    /// It runs, and its worker will be told.
+    /// It is running, and its worker will be told.
     Requested,
-    /// Nothing was done: it has ended, or is not there.
+    /// Nothing was done: it has ended, or does not exist.
     Refused,
 }
 
@@ -142,7 +142,7 @@ pub enum Seen {
     Nothing,
     /// It waits.
     Waiting,
-    /// It is with this worker.
+    /// This worker runs it.
     Running(Name),
     /// It has ended.
     Finished(Ending),
@@ -168,7 +168,7 @@ impl Model for Job {
     }
 }
 
-/// What a call that ends no claim makes of a job.
+/// The phases after a call that does not end a claim.
 fn other(state: &Phase, call: &Call) -> Vec<Phase> {
     match call {
         Call::Submit(answer) => submit(state, *answer),
@@ -187,7 +187,7 @@ fn other(state: &Phase, call: &Call) -> Vec<Phase> {
             {
                 vec![Phase::Waiting]
             }
-            // A unique key that another holds, or work that waits for its turn already.
+            // Another job holds the unique key, or the job already waits for its turn.
             _ if *done != Some(true) => vec![state.clone()],
             _ => Vec::new(),
         },
@@ -214,7 +214,7 @@ fn other(state: &Phase, call: &Call) -> Vec<Phase> {
 }
 
 impl Job {
-    /// What may become of a job by itself.
+    /// The phases that a job can change to over time.
     fn settled(&self, state: &Phase) -> Vec<Phase> {
         match state {
             Phase::Absent if self.is_scheduled => vec![Phase::Waiting],
@@ -242,7 +242,7 @@ fn submit(state: &Phase, answer: Option<Submitted>) -> Vec<Phase> {
         (Phase::Absent, Some(Submitted::Known)) | (_, Some(Submitted::Created)) => Vec::new(),
         (Phase::Absent | Phase::Gone, Some(Submitted::There)) => vec![Phase::Waiting],
         (_, Some(Submitted::Known | Submitted::There)) => vec![state.clone()],
-        // Who is known is not refused.
+        // A job that already exists is not refused.
         (_, Some(Submitted::Refused)) => Vec::new(),
         (Phase::Absent | Phase::Gone, None) => vec![state.clone(), Phase::Waiting],
         (_, None) => vec![state.clone()],
@@ -277,7 +277,8 @@ fn end_claim(state: &State, token: &str, end: End, held: Option<bool>) -> Vec<St
     after.collect()
 }
 
-/// An end of a claim that does not hold the job: the last that was ended is told so again, by brokers that know of it.
+/// An end of a claim that does not hold the job. The end of the claim that was ended last may get its answer again, if
+/// the broker remembers it.
 fn told_again(state: &State, token: &str, end: End, held: Option<bool>) -> Vec<State> {
     let is_last = |(ended, how): &(Name, End)| ended == token && *how == end;
     if held == Some(true) && !state.ended.as_ref().is_some_and(is_last) {

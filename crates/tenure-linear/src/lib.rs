@@ -1,13 +1,15 @@
-//! Whether what clients saw could have happened one call after the other: linearizability, by the search of Wing and Gong
-//! with Lowe's memory, as Porcupine does it.
+//! Checks linearizability: whether what clients saw could have happened one call after the other. Uses the search of
+//! Wing and Gong with Lowe's memoisation, like Porcupine.
 //!
-//! A history is a list of calls with the moments before each was sent and after it was answered. Whatever a call did, it did
-//! at one moment in between. A call whose answer was lost did it at any later moment, or never. [`check`] looks for an order
-//! that fits all of it, by a [`Model`] of what is called: first try what may come next, remember which calls were taken and the
-//! state that was reached, and go back where nothing fits.
+//! A history is a list of calls, with the times just before each was sent and just after it was answered. A call
+//! takes effect at one moment in between. A call whose answer was lost takes effect at any later moment, or never.
+//! [`check`] looks for an order that fits all answers, using a [`Model`] of the called object: it tries each call
+//! that may come next, remembers which calls were taken and the state that was reached, and goes back where nothing
+//! fits.
 //!
-//! It is exponential in calls that overlap, and linear in those that do not. So histories are cut as small as they can be, one
-//! for each [job], and the search gives up after a number of steps: then nothing was shown, and callers count that.
+//! It is exponential in calls that overlap, and linear in those that do not. So histories are split as far as
+//! possible, one for each [job], and the search stops after a number of steps: then it has no result, and callers
+//! count that.
 //!
 //! A crate without dependencies, for simulated and for real histories.
 
@@ -17,43 +19,44 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-/// What is called, one call after the other.
+/// A model of the called object, which handles one call after the other.
 pub trait Model {
     /// Everything that later answers depend on.
     type State: Clone + Eq + Hash + Debug;
-    /// A call with its answer; without one, if it was lost.
+    /// A call with its answer, or without one if it was lost.
     type Call: Debug;
 
-    /// The states in which a call with this answer can leave it: none if the answer is not possible here.
+    /// The possible states after a call with this answer; empty if the answer is not possible in this state.
     fn after(&self, state: &Self::State, call: &Self::Call) -> Vec<Self::State>;
 
-    /// The states that it can come to without a call, in one step.
+    /// The states that it can reach without a call, in one step.
     fn settles(&self, state: &Self::State) -> Vec<Self::State>;
 }
 
-/// A call, and when it was made.
+/// A call, with its times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry<C> {
     /// Before it was sent.
     pub begun: u64,
-    /// After it was answered; none if it never was.
+    /// After it was answered; `None` if it never was.
     pub ended: Option<u64>,
-    /// What was asked and answered.
+    /// The call and its answer.
     pub call: C,
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// There is an order that fits.
     Fits,
-    /// There is none. The first of these calls that was answered fits nowhere, whatever the order of those before it.
+    /// There is none. This call, the first in the order of answers, fits nowhere, whatever the order of the calls
+    /// before it.
     Broken(usize),
-    /// Nobody knows: it took too long.
+    /// Unknown: the search took too long.
     GaveUp,
 }
 
-/// How many steps a search takes at most.
+/// The most steps of a search.
 const STEPS_MAX: usize = 200_000;
 
 /// Which calls were taken, one bit each.
@@ -85,7 +88,7 @@ pub fn check<M: Model>(model: &M, first: M::State, history: &[Entry<M::Call>]) -
     let mut seen: HashSet<(Taken, M::State)> = HashSet::new();
     seen.insert((none.clone(), first.clone()));
     let mut open = vec![(none, first)];
-    // The latest answer, in the order of answers, that had to come next and never fitted.
+    // The latest call, in the order of answers, that had to come next and never fitted.
     let mut furthest: Option<(u64, usize)> = None;
     while let Some((taken, state)) = open.pop() {
         let is_open = |at: usize| taken[at / 64] & (1 << (at % 64)) == 0;
@@ -106,7 +109,7 @@ pub fn check<M: Model>(model: &M, first: M::State, history: &[Entry<M::Call>]) -
                 open.push(place);
             }
         };
-        // What was sent after somebody had an answer came after that one.
+        // A call that was sent after another one was answered comes after it.
         let may_be_next = order
             .iter()
             .copied()
@@ -114,7 +117,7 @@ pub fn check<M: Model>(model: &M, first: M::State, history: &[Entry<M::Call>]) -
         for at in may_be_next.filter(|&at| is_open(at)) {
             let entry = &history[at];
             for after in model.after(&state, &entry.call) {
-                // What nobody heard of and what changed nothing may as well not have been.
+                // A call without an answer that changed nothing can be left out.
                 if entry.ended.is_none() && after == state {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! Histories that fit, and the same with one answer that does not.
+//! Histories that fit, and the same with one answer that does not fit.
 
 use super::job::{Call, Cancelled, End, Ending, Job, Seen, State, Submitted};
 use super::{Entry, Verdict, check};
@@ -50,7 +50,7 @@ fn breaks(history: &[Entry<Call>], at: usize) {
 #[test]
 fn a_read_shows_what_was_acknowledged_before_it() {
     fits(&[call(1, 2, created()), call(3, 4, Call::Read(Seen::Waiting))]);
-    // Side by side, either may be first.
+    // They overlap, so either may be first.
     fits(&[call(1, 4, created()), call(2, 3, Call::Read(Seen::Nothing))]);
     breaks(
         &[call(1, 2, created()), call(3, 4, Call::Read(Seen::Nothing))],
@@ -81,7 +81,7 @@ fn a_call_without_an_answer_happens_late_or_never() {
         call(4, 5, Call::Read(Seen::Waiting)),
         call(6, 7, Call::Submit(Some(Submitted::Known))),
     ]);
-    // Who was there does not become nothing without having finished.
+    // A job does not disappear before it has finished.
     breaks(
         &[
             submit(),
@@ -176,12 +176,12 @@ fn an_end_may_be_told_again() {
         ]
     };
     fits(&history(ended("a", End::Release, Some(true))));
-    // Another end is not that one.
+    // A different end does not get the same answer.
     breaks(&history(ended("a", End::Complete, Some(true))), 4);
     fits(&history(ended("a", End::Complete, Some(false))));
 }
 
-/// A client that sends a submit again learns that the job is there, not since when.
+/// A client that sends a submit again learns that the job exists, not since when.
 #[test]
 fn a_submit_that_was_sent_again_leaves_a_job_behind() {
     let there = || Call::Submit(Some(Submitted::There));

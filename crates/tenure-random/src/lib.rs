@@ -1,7 +1,7 @@
-//! Every choice of a run, from one seed.
+//! All random choices of a run, from one seed.
 //!
-//! A crate without dependencies, because all tests use it: `tenure-fuzz` brings an allocator along and
-//! `tenure-testkit` a runtime, and the core's tests and the benchmarks want neither.
+//! A crate without dependencies, because all tests use it: `tenure-fuzz` brings an allocator and `tenure-testkit` a
+//! runtime, and the core's tests and the benchmarks need neither.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ impl Random {
         Self(seed)
     }
 
-    /// The choices of a run. Neighbouring seeds give neighbouring states; one round sets them apart.
+    /// The choices of a run. Neighbouring seeds give similar states; one round separates them.
     #[must_use]
     pub fn of_run(seed: u64) -> Self {
         Self(Self(seed ^ 0x005e_ed0f_7e40_4e00).bits())
     }
 
-    /// The choices of one of the actors of a run.
+    /// The choices of one actor of a run.
     #[must_use]
     pub fn of_actor(seed: u64, actor: &str) -> Self {
         // FNV-1a, so that every actor has its own sequence.
@@ -45,17 +45,17 @@ impl Random {
         self.bits() % limit
     }
 
-    /// An index of something that has so many, which is not zero.
+    /// An index into something of this length, which is not zero.
     pub fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).expect("it is less than a usize")
     }
 
-    /// True so many times in a thousand.
+    /// True this many times in a thousand.
     pub const fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }
 
-    /// True so many times in a hundred.
+    /// True this many times in a hundred.
     pub const fn percent(&mut self, times: u64) -> bool {
         self.below(100) < times
     }
@@ -80,7 +80,7 @@ impl Random {
         &from[self.index(from.len())]
     }
 
-    /// One of several, `None` of none.
+    /// One of several; `None` if there are none.
     pub fn pick_if_any<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         (!from.is_empty()).then(|| self.pick(from))
     }

@@ -1,17 +1,19 @@
-//! One-shot callers beside running nodes, on virtual time: programs that call `elect` now and then, are asked to go, and crash.
+//! One-shot callers beside running nodes, on virtual time: programs that call `elect` now and then, are asked to
+//! resign, and crash.
 //!
-//! Here runs the production code: [`OneShot`](tenure::OneShot) and [`Node`](tenure::Node) with its driver. Simulated are what they stand on and who uses them:
-//! time is tokio's, paused; each program has a clock with a rate of its own; the store is memory behind a network that
-//! fails, and in half of all seeds tells no ages, as databases and buckets do. A caller has two elections and one session,
-//! so that one of them renews what the other one waits for. Every call has a ttl of its own choice.
+//! This runs the production code: [`OneShot`](tenure::OneShot) and [`Node`](tenure::Node) with its driver. Their
+//! environment and their users are simulated: time is tokio's, paused; each program has a clock with its own rate; the
+//! store is in memory behind a network that fails, and in half of all seeds has no ages, like databases and buckets. A
+//! caller is in two elections with one session, so that calls for one renew what the other waits for. Each call
+//! chooses its ttl.
 //!
-//! What a caller was told, "leader for so long from now", is trust like that of a node, until it is told otherwise or that
-//! time is over by its clock. It is judged all the time:
+//! An answer "leader for this long from now" is trust like a node's, until the next answer or until the time is over
+//! by the caller's clock. These claims are checked all the time:
 //!
-//! - two never trust themselves to lead one election;
+//! - no two trust themselves to lead the same election;
 //! - a term belongs to one candidate;
-//! - when the faults are over, a caller that is asked to go is followed by another one in time, with exactly one new term,
-//!   though its session is renewed all the while for the other election.
+//! - when the faults are over, a caller that is asked to resign is followed by another one in time, with exactly one
+//!   new term, although its session is still renewed for the other election.
 
 mod calm;
 mod chaos;
@@ -26,7 +28,7 @@ use crate::Failure;
 use crate::invariants::Violation;
 use world::World;
 
-/// What a run is made of, beside its seed.
+/// The options of a run, besides its seed.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// How long chaos lasts.
@@ -44,20 +46,20 @@ impl Default for Options {
     }
 }
 
-/// What a run that broke nothing was like.
+/// The figures of a run without a violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// How much time passed in the world.
+    /// How much simulated time passed.
     pub simulated: Duration,
-    /// Calls that were told to lead.
+    /// Calls that were answered "leader".
     pub led: u64,
-    /// Calls that were told to go.
+    /// Calls that were asked to resign.
     pub asked: u64,
-    /// Requests to callers that a leader followed.
+    /// Requests to resign that were followed by a new leader.
     pub followed: u64,
     /// Calls that failed, or were dropped.
     pub failed: u64,
-    /// The same for the same seed.
+    /// Equal for equal seeds.
     pub digest: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Clocks that start anywhere and run at wrong rates: as wrong as the margins of a run are to cover.
+//! Clocks that start anywhere and run at wrong rates: as wrong as the margins of a run must cover.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use tenure_core::session::Config;
 use tenure_core::{Moment, Now, Wall};
 use tenure_random::Random;
 
-/// A right clock: nanoseconds that it shows in a real millisecond.
+/// The rate of a right clock: nanoseconds that it shows in a real millisecond.
 pub const RIGHT: u64 = 1_000_000;
 
 /// The fastest clock where every margin is a tenth of its ttl, as by default: 9.996 % faster than the slowest.
 pub const FAST: u64 = 1_047_600;
-/// The slowest clock there.
+/// The slowest clock for the same margins.
 pub const SLOW: u64 = 952_400;
 
-/// The same where some margin is the least that is accepted, a hundredth of the ttl: 0.8 %.
+/// The same where some margin is the smallest that is accepted, a hundredth of the ttl: 0.8 %.
 const FAST_LEAST: u64 = 1_004_000;
 const SLOW_LEAST: u64 = 996_000;
 
-/// How far rates are apart in a run.
+/// The range of rates in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
     slowest: u64,
@@ -26,7 +26,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// As far as these margins allow.
+    /// The widest range that these margins allow.
     #[must_use]
     pub fn within<'a>(configs: impl IntoIterator<Item = &'a Config>) -> Self {
         let mut configs = configs.into_iter();
@@ -43,13 +43,13 @@ impl Rates {
         }
     }
 
-    /// The fastest that a clock may be.
+    /// The rate of the fastest clock.
     #[must_use]
     pub const fn fastest(self) -> u64 {
         self.fastest
     }
 
-    /// Some rate; one of the ends in half of all cases, since only far apart do they matter.
+    /// A random rate. In half of all cases it is one of the ends, since only clocks far apart matter.
     pub fn draw(self, random: &mut Random) -> u64 {
         match random.below(4) {
             0 => self.slowest,
@@ -77,9 +77,9 @@ impl Clock {
         }
     }
 
-    /// A clock with some origin and rate.
+    /// A clock with a random origin and rate.
     pub fn draw(random: &mut Random, rates: Rates) -> Self {
-        // Young hosts too: a moment less a ttl may lie before the origin.
+        // Includes young hosts, where a moment minus a ttl lies before the origin.
         let origin_max = if random.chance(500) { 2 } else { 10_000_000 };
         Self {
             origin: random.up_to(Duration::from_secs(origin_max)),
@@ -87,14 +87,14 @@ impl Clock {
         }
     }
 
-    /// What it shows at a real time.
+    /// The moment that it shows at a real time.
     #[must_use]
     pub fn moment(&self, real: Duration) -> Moment {
         Moment::from_origin(self.origin + scale(real, self.rate, RIGHT))
     }
 
-    /// What it and the wall clock beside it show. The wall clock is wrong by years, differently on every
-    /// host: it decides nothing.
+    /// The moment that it shows, and its host's wall clock. The wall clock is wrong by years, differently on every
+    /// host, and must decide nothing.
     #[must_use]
     pub fn now(&self, real: Duration) -> Now {
         let wall = (real + self.origin * 100).as_millis();
@@ -105,7 +105,7 @@ impl Clock {
         }
     }
 
-    /// The first real time at which it shows at least this; `None` if never.
+    /// The first real time at which it shows at least this moment; `None` if never.
     #[must_use]
     pub fn real(&self, moment: Moment) -> Option<Duration> {
         if moment == Moment::NEVER {
@@ -121,7 +121,7 @@ impl Clock {
     }
 }
 
-/// The real time in which a clock of this rate shows a length of time.
+/// The real time that passes while a clock of this rate shows a duration.
 #[must_use]
 pub fn real_length(shown: Duration, rate: u64) -> Duration {
     scale(shown, RIGHT, rate)

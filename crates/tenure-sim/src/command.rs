@@ -1,13 +1,13 @@
-//! What the commands have in common: words in, an exit code out.
+//! The shared parts of the commands: parsing arguments, and exit codes.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-/// The words of a command line.
+/// The arguments of a command line.
 pub type Words = std::iter::Skip<std::env::Args>;
 
-/// Does what the words of this process say: 0 if every seed passed, 1 if one did not, 2 for words that mean nothing.
+/// Runs the command with this process's arguments: 0 if every seed passed, 1 if one did not, 2 for invalid arguments.
 pub fn main<A>(
     usage: &str,
     parse: impl FnOnce(&mut Words) -> Result<A, String>,
@@ -15,21 +15,21 @@ pub fn main<A>(
 ) -> ExitCode {
     match parse(&mut std::env::args().skip(1)).map(|arguments| simulate(&arguments)) {
         Err(problem) => {
-            // Nobody is left to be told if standard error is closed.
+            // If standard error is closed, there is nowhere to report it.
             let _ = writeln!(io::stderr(), "{problem}\n{usage}");
             ExitCode::from(2)
         }
         Ok(Ok(false)) => ExitCode::FAILURE,
-        // An error is a closed pipe: the reader has seen enough.
+        // An error means a closed pipe: the reader has seen enough.
         Ok(Ok(true) | Err(_)) => ExitCode::SUCCESS,
     }
 }
 
-/// The number that has to follow a word.
+/// Parses the number that has to follow an argument.
 ///
 /// # Errors
 ///
-/// If none does.
+/// If there is none.
 pub fn number<T: FromStr>(word: &str, words: &mut Words) -> Result<T, String> {
     let value = words.next().ok_or(format!("{word} needs a number"))?;
     value.parse().map_err(|_| format!("{value:?} is no number"))

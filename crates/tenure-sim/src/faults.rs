@@ -1,7 +1,7 @@
-//! Everything that can go wrong, by name, and how often it did.
+//! All faults by name, and how often each happened.
 //!
-//! Every seed draws its own [`Plan`]: some faults often, some never. Runs in which everything fails at
-//! once explore less than runs in which a few things do.
+//! Every seed draws its own [`Plan`]: some faults are frequent, some never happen. Runs in which everything fails at
+//! once explore less than runs with a few kinds of faults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub enum Fault {
     CrashWhileLeading,
     Restart,
     Twin,
-    // What people and programs do.
+    // Actions of operators and programs.
     Leave,
     Resign,
     Transfer,
@@ -51,7 +51,7 @@ pub enum Fault {
     WorkEndedByItself,
     WorkOutlivedStop,
     WorkOutlivedTrust,
-    // Damage by hand.
+    // Damage by operators.
     LeaseDeleted,
     LeaseRestored,
     LeaseDamaged,
@@ -62,7 +62,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Fault; 42] = [
         Fault::Refused,
         Fault::ReadFailed,
@@ -114,18 +114,18 @@ impl Fault {
 pub struct Counts(BTreeMap<Fault, u64>);
 
 impl Counts {
-    /// One more.
+    /// Counts a fault.
     pub fn count(&mut self, fault: Fault) {
         *self.0.entry(fault).or_default() += 1;
     }
 
-    /// How often.
+    /// How often a fault happened.
     #[must_use]
     pub fn of(&self, fault: Fault) -> u64 {
         self.0.get(&fault).copied().unwrap_or_default()
     }
 
-    /// Adds another run's.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Counts) {
         for (fault, count) in &other.0 {
             *self.0.entry(*fault).or_default() += count;
@@ -133,7 +133,7 @@ impl Counts {
     }
 }
 
-/// What goes wrong in a run, and how often. Chances are per mille.
+/// The faults of a run, and how often they happen. Chances are per mille.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub(crate) refused: u64,
@@ -142,26 +142,26 @@ pub struct Plan {
     pub(crate) late: u64,
     pub(crate) duplicated: u64,
     pub(crate) slow: u64,
-    /// Of the requests.
+    /// The share of requests whose answers have no ages.
     pub(crate) age_absent: u64,
-    /// How often another of the store's clocks is asked, and how far that one is ahead.
+    /// How often another of the store's clocks answers, and how far that one is ahead.
     pub(crate) other_clock: u64,
     pub(crate) other_clock_ahead: Duration,
-    /// Of the changes of a lease, per process.
+    /// The share of a lease's changes that are hinted, per process.
     pub(crate) hinted: u64,
-    /// What latency is usually below.
+    /// The usual upper bound of latency.
     pub(crate) latency: Duration,
-    /// What work usually needs to stop, and how often it needs far longer.
+    /// How long work usually takes to stop, and how often it takes far longer.
     pub(crate) work_stops_in: Duration,
     pub(crate) work_hangs: u64,
     pub(crate) work_fails: u64,
-    /// How often something happens to a process, a store or an object: the mean time between two.
+    /// The mean time between two events that affect a process, the store or an object.
     pub(crate) chaos_every: Duration,
-    /// Weights of what happens then; see `world::chaos`.
+    /// The weights of these events; see `world::chaos`.
     pub(crate) weights: Vec<(Action, u64)>,
 }
 
-/// What chaos does to the world.
+/// The events of chaos.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Outage,
@@ -225,7 +225,7 @@ impl Plan {
         plan
     }
 
-    /// Nothing goes wrong any more.
+    /// Ends all faults.
     pub fn calm(&mut self) {
         *self = Self {
             refused: 0,

@@ -22,12 +22,12 @@ pub mod terms_only_grow;
 pub mod trust_is_backed;
 pub mod vacated_after_work;
 
-/// Something that must never happen did.
+/// An invariant that was broken.
 #[derive(Debug, Clone)]
 pub struct Violation {
     /// The property, as a claim.
     pub property: &'static str,
-    /// How it was broken.
+    /// How the property was broken.
     pub message: String,
 }
 

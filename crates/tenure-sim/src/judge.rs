@@ -1,5 +1,5 @@
-//! Where the invariants are asked: at every event, every write that was applied, and in between. The simulation
-//! and the model check are judged by the same words.
+//! Calls the invariants: at every event, at every applied write, and in between. The simulation and the model check
+//! share this code.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::oracle::Oracle;
 use crate::process::Process;
 use crate::store::{Applied, Key, Store};
 
-/// A process was elected: it works from now on.
+/// A process was elected, and works from now on.
 pub(crate) fn elected(
     oracle: &mut Oracle,
     process: &mut Process,
@@ -28,7 +28,7 @@ pub(crate) fn elected(
     let incarnation = process.incarnation;
     let is_copied = oracle.copied.contains_key(&incarnation);
     paired_events::elected(oracle, process, election, term)?;
-    // Copies of one process lead one term, for as long as each trusts itself.
+    // Copies of one process lead the same term, for as long as each trusts itself.
     if oracle.elected.get(&(election.clone(), lineage)) != Some(&(term, incarnation)) || !is_copied
     {
         terms_only_grow::check(oracle, election, lineage, term, incarnation)?;
@@ -61,7 +61,7 @@ pub(crate) fn ended(
     Ok(())
 }
 
-/// A process is no more, of its own will.
+/// A process has left on its own.
 pub(crate) fn left(oracle: &mut Oracle, process: &Process) -> Result<(), Violation> {
     if let Some((election, term)) = process.work.first_key_value() {
         let message = format!(
@@ -84,7 +84,7 @@ pub(crate) fn applied<'a>(
 ) -> Result<(), Violation> {
     let readable = "processes write what they can read";
     match &applied.key {
-        // The cluster has a model and a world of its own.
+        // The cluster has a separate model and world.
         Key::Assignments | Key::Drains => Ok(()),
         Key::Session(_) => {
             evicted_after_ttl::check(now, applied, oracle)?;
@@ -105,7 +105,7 @@ pub(crate) fn applied<'a>(
             if let Some(object) = before
                 && let Ok(before) = Lease::decode(&object.bytes)
             {
-                // Whose work it was is not known of copies. Who trusts itself is judged in any case.
+                // For copies it is unknown whose work it was. Trust is checked in any case.
                 if !oracle.copied.contains_key(&after.writer.incarnation) {
                     vacated_after_work::check(election, &before, &after, processes)?;
                 }
@@ -128,7 +128,7 @@ pub(crate) fn applied<'a>(
     }
 }
 
-/// What the store did for a process is what its trust may rest on.
+/// Records what the store did for a process: trust may rest only on that.
 pub(crate) fn answered(
     oracle: &mut Oracle,
     store: &Store,
@@ -173,7 +173,7 @@ pub(crate) fn answered(
     }
 }
 
-/// What holds between events.
+/// Checks what must hold between events.
 pub(crate) fn between<'a>(
     now: Duration,
     elections: &[ElectionName],

@@ -1,16 +1,15 @@
 //! Deterministic simulation of Tenure: a seed in, a verdict out.
 //!
-//! A [`World`] runs the production machines of `tenure-core`, one [`Node`](tenure_core::node::Node) per
-//! process, on virtual time against a virtual [`store`]. Everything that is random comes from one seed,
-//! so a failure is repeated by its number. A run has two halves: chaos, with the [`invariants`] checked
-//! after every event, and then calm, in which the cluster must converge, stay as it is, and do what it is
-//! asked in good time ([`liveness`]).
+//! A [`World`] runs the production machines of `tenure-core`, one [`Node`](tenure_core::node::Node) per process, on
+//! virtual time against a virtual [`store`]. All randomness comes from one seed, so running a seed again repeats its
+//! failure. A run has two halves: chaos, with the [`invariants`] checked after every event, and then calm, in which
+//! the cluster must converge, stay stable, and carry out requests in time ([`liveness`]).
 //!
-//! The simulation decides nothing that a driver would not: it carries requests out, feeds answers back and
-//! wakes machines when they ask for it.
+//! The simulation decides no more than a driver does: it carries out requests, feeds answers back and wakes machines
+//! when they ask for it.
 //!
-//! [`stack`] is another simulation: of everything, drivers and queue included, as it runs in production. [`callers`] has what
-//! it leaves out: elections of programs that only call now and then.
+//! [`stack`] is another simulation, of everything as it runs in production, including drivers and queue. [`callers`]
+//! covers what it leaves out: elections of one-shot callers.
 
 pub mod callers;
 pub mod clock;
@@ -34,35 +33,35 @@ pub use faults::{Counts, Fault};
 pub use invariants::Violation;
 pub use world::{Options, World};
 
-/// What a run that broke nothing was like.
+/// The figures of a run without a violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// How much time passed in the world.
+    /// How much simulated time passed.
     pub simulated: Duration,
     /// How many steps the machines made.
     pub steps: u64,
     /// How many requests they sent.
     pub requests: u64,
-    /// The most requests that one process sent in one second, each part of it counted alone.
+    /// The most requests that one process sent in one second.
     pub requests_per_second_max: u64,
     /// How many terms were led.
     pub elected: u64,
-    /// How long after the faults ended there was a leader that stayed, as a share of the bound.
+    /// How long after the faults it took until a leader stayed, in percent of the bound.
     pub convergence_percent: u64,
-    /// What went wrong on the way.
+    /// The faults of the run.
     pub faults: Counts,
-    /// The same for the same seed.
+    /// Equal for equal seeds.
     pub digest: u64,
 }
 
-/// A run that broke something.
+/// A run with a violation.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// What to run again.
+    /// The seed to run again.
     pub seed: u64,
     /// What was broken.
     pub violation: Violation,
-    /// The last that happened.
+    /// The end of the trace.
     pub trace: String,
 }
 

@@ -1,7 +1,7 @@
-//! What must happen when nothing goes wrong any more.
+//! What must happen after the faults.
 //!
-//! A leader within a ttl and a poll, the same one from then on; a resignation, a transfer and a leave that
-//! take effect soon; and a dead leader replaced in time.
+//! There must be a leader within a ttl and a poll, and it must stay. A resignation, a transfer and a leave must take
+//! effect soon, and a dead leader must be replaced in time.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tenure_core::node::Input;
 use crate::invariants::Violation;
 use crate::world::World;
 
-/// Judges a world whose faults are over.
+/// Checks a world whose faults are over.
 pub fn check(world: &mut World) -> Result<(), Violation> {
     converges(world)?;
     stays(world)?;
@@ -26,7 +26,7 @@ pub fn check(world: &mut World) -> Result<(), Violation> {
     everyone_leaves(world)
 }
 
-/// The longest time between two looks of anyone, and the requests that follow.
+/// The longest time between two looks of any process, plus the requests that follow.
 fn poll(world: &World) -> Duration {
     let heartbeats = world.slots.iter().map(|slot| slot.config.heartbeat);
     let heartbeat = heartbeats.max().unwrap_or_default();
@@ -52,7 +52,7 @@ fn candidates(world: &World, election: &ElectionName) -> Vec<u64> {
         .collect()
 }
 
-/// Waits until a condition holds; how long it took.
+/// Waits until a condition holds, and returns how long it took.
 fn within(
     world: &mut World,
     bound: Duration,
@@ -69,14 +69,14 @@ fn within(
     Ok(world.now - from)
 }
 
-/// From the end of the faults, the last change of leaders comes in time.
+/// After the end of the faults, the last change of leaders comes in time.
 fn converges(world: &mut World) -> Result<(), Violation> {
     let ttl = world.ttl_max();
-    // A dead leader is evicted; the one that was to follow by transfer is dead too, or stands back.
+    // A dead leader is evicted; its successor by transfer may be dead too, or is not a candidate for a while.
     let mut bound = ttl * 2 + poll(world);
     let recently = |at: Duration| world.now.saturating_sub(at) < ttl * 3;
     if world.damaged_at.is_some_and(recently) {
-        // Whoever goes on where a lease was deleted or restored waits a whole ttl, and may die waiting.
+        // A candidate that finds a lease deleted or restored waits a whole ttl, and may die meanwhile.
         bound += ttl;
     }
     let from = world.now;
@@ -97,7 +97,7 @@ fn converges(world: &mut World) -> Result<(), Violation> {
     Err(Violation::new("one leader when all is well", message))
 }
 
-/// And none comes after it.
+/// No further change comes after it.
 fn stays(world: &mut World) -> Result<(), Violation> {
     let led = all_leaders(world);
     let elected = world.oracle.elected_count;
@@ -132,7 +132,7 @@ fn resigns(world: &mut World, election: &ElectionName) -> Result<(), Violation> 
     let stand_back = world.processes[&leader].config.stand_back;
     let stop = world.plan.work_stops_in;
     let mut bound = stop + poll(world);
-    // It stands back for a while of its own ttl; nodes with a much longer one may look too late.
+    // It is not a candidate for a while that depends on its own ttl; nodes with a much longer ttl may look too late.
     let others = candidates(world, election).len() > 1 && stand_back > poll(world);
     world.deliver(leader, Input::Resign(election.clone()))?;
     within(
@@ -142,7 +142,7 @@ fn resigns(world: &mut World, election: &ElectionName) -> Result<(), Violation> 
         |world| !leaders(world, election).contains(&leader),
     )?;
     if !others {
-        // Nobody else comes: it stands back, and leads again.
+        // There is no other candidate: it waits, and leads again.
         bound += stand_back;
     }
     within(
@@ -184,14 +184,14 @@ fn transfers(
     Ok(())
 }
 
-/// A leader that can write and not read does not keep others from leading.
+/// A leader that can write but not read does not keep others from leading.
 fn survives_blindness(world: &mut World, election: &ElectionName) -> Result<(), Violation> {
     let leader = the_leader(world, election)?;
     if candidates(world, election).len() < 2 {
         return Ok(());
     }
     let config = &world.processes[&leader].config;
-    // It notices at its next look, and for a ttl it might see again; its clock may be slow.
+    // It notices at its next look, and hopes for a ttl that it can read again; its clock may be slow.
     let bound = config.heartbeat + config.ttl + config.ttl / 50 + poll(world) * 2;
     world.blind(leader, bound);
     within(

@@ -1,4 +1,4 @@
-//! `tenure-sim`: a seed in, a verdict out.
+//! `tenure-sim`: runs the simulation. Takes seeds, prints verdicts.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ fn parse(words: &mut Words) -> Result<Arguments, String> {
     Ok(arguments)
 }
 
-/// Whether every seed passed.
+/// Runs the seeds. Returns whether all passed.
 #[allow(
     clippy::disallowed_methods,
     reason = "the speed of the simulation is measured, not simulated"

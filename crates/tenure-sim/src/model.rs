@@ -1,29 +1,29 @@
-//! The exhaustive check: every order of events, and every placing of a bounded number of faults, for a few
+//! The exhaustive check: every order of events, with a bounded number of faults at every possible point, for a few
 //! processes and a bounded time, on the very machines that run in production.
 //!
-//! A state is the whole world at one moment. From each, every [`Action`] that is possible is taken; a
-//! state that was seen before is not entered twice. Requests that nothing happens to are carried out and
-//! answered at the moment they are sent, in every order. A fault costs one of the [`Bounds::faults`] and can
-//! strike at every step until [`Bounds::window`]; what a fault has set loose (a late copy of a write, a slow
-//! answer, a paused process, work that will not stop) then happens at every later step, or never. Time passes
-//! when nothing is left to happen at this moment, to the next that anyone waits for.
+//! A state is the whole world at one moment. From each state, every possible [`Action`] is taken; a state that was
+//! seen before is not entered again. Requests without a fault are carried out and answered at the moment they are
+//! sent, in every order. A fault costs one of the [`Bounds::faults`] and can strike at every step until
+//! [`Bounds::window`]. Its delayed effects (a late copy of a write, a slow answer, a paused process, work that does
+//! not stop) then happen at every later step, or never. When nothing is left to happen at this moment, time passes to
+//! the next moment that anything waits for.
 //!
-//! After every state the invariants of the simulation are asked. After every fault the world is let run, alone
-//! and without any other fault, and one leader must be there in time: no crash at any step leaves a stall.
+//! The invariants of the simulation are checked after every step. After every fault, the world also runs on without
+//! any other fault, and there must be one leader in time: no crash at any step causes a stall.
 //!
 //! # What it does not look at
 //!
-//! - Once no fault can strike any more and nothing that one has set loose is left, a state is let run in one
-//!   order of events, with the invariants asked, and not in every order.
-//! - A window of zero means the first moment: everything that can happen until somebody leads, or nobody can.
+//! - Once no fault can strike any more and no delayed effect is left, a state runs on in only one order of events,
+//!   with the invariants checked.
+//! - A window of zero means the first moment: everything that can happen until there is a leader, or none is possible.
 //! - There is no jitter, there are no hints (which change when something happens, not what), no ages of
 //!   objects, no priorities, and one election. The simulation has all of these, at random.
-//! - Listings have one page. A look at a lease goes by one only where [`Bounds::lists`] says so.
-//! - A caller is not the production code, which is in `tenure`, but what `election` says of it, and it takes no lease;
-//!   [`callers`](crate::callers) has the rest.
-//! - The machines of the cluster: they have a model of their own, see [`cluster`].
+//! - Listings have one page. Leases are read through a listing only with [`Bounds::lists`].
+//! - A one-shot caller is not the production code, which is in `tenure`, but follows its description in `election`,
+//!   and it takes no lease; [`callers`](crate::callers) covers the rest.
+//! - The machines of the cluster: they have a separate model, see [`cluster`].
 //!
-//! Versions, counters and times are not folded, so no two states are taken for one that could differ.
+//! Versions, counters and times are kept exactly, so states that could behave differently are never merged.
 
 mod action;
 mod calm;
@@ -40,36 +40,36 @@ use search::search;
 pub use search::{Counterexample, Explored};
 use state::State;
 
-/// What is looked at.
+/// The bounds of a check.
 #[derive(Debug, Clone)]
 pub struct Bounds {
-    /// What is special about it.
+    /// Its name, which says what is special about it.
     pub name: &'static str,
     /// How many processes start.
     pub processes: usize,
-    /// How many faults there are at most.
+    /// The most faults.
     pub faults: u8,
-    /// Faults begin until then.
+    /// Faults strike until then.
     pub window: Duration,
-    /// Nothing is looked at after that.
+    /// The check ends then.
     pub horizon: Duration,
-    /// One clock runs fast and one slow, instead of all alike.
+    /// Whether one clock runs fast and one slow, instead of all alike.
     pub skewed: bool,
-    /// Each process has a ttl twice as long as the one before.
+    /// Whether each process has a ttl twice as long as the one before.
     pub ttls_differ: bool,
-    /// All run under one node id.
+    /// Whether all run under one node id.
     pub twins: bool,
-    /// They look at leases by listings, as processes in many elections do.
+    /// Whether they read leases through listings, as processes in many elections do.
     pub lists: bool,
-    /// At first the lease is held by a program that only calls now and then, whose session is renewed for another election.
+    /// Whether at first the lease is held by a one-shot caller, whose session is renewed for another election.
     pub caller: bool,
-    /// The faults that there are.
+    /// The kinds of faults.
     pub kinds: Vec<Kind>,
-    /// To give up, for rules that are broken on purpose.
+    /// The most states, which ends the search for rules that are broken on purpose.
     pub states_max: u64,
 }
 
-/// Looks at everything within the bounds.
+/// Explores everything within the bounds.
 ///
 /// # Errors
 ///

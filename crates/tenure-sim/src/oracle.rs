@@ -1,4 +1,4 @@
-//! What really happened, as no process can know it: the ground on which the invariants judge.
+//! What really happened, which no process can know. The invariants are checked against it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,36 +14,36 @@ use crate::clock::real_length;
 pub struct Oracle {
     /// The rate of the fastest clock.
     pub fastest: u64,
-    /// The times of every process that ever ran.
+    /// The configuration of every process that ever ran.
     pub configs: BTreeMap<Incarnation, Config>,
-    /// Until when a session's applied writes allow it to be trusted, on its own clock.
+    /// Until when a session may be trusted because of its applied writes, on its own clock.
     pub session_backing: BTreeMap<Incarnation, Moment>,
-    /// Until when the looks at a lease, as the store answered them, allow a term to be trusted.
+    /// Until when a term may be trusted because of answered looks at its lease.
     pub lease_backing: BTreeMap<(Incarnation, ElectionName, Term), Moment>,
-    /// Sessions that people deleted or damaged.
+    /// Sessions that operators deleted or damaged.
     pub hurt: BTreeSet<Incarnation>,
-    /// Processes of which there was a copy, and until when both may trust themselves by what was before it.
+    /// Processes that were copied, and until when both may trust themselves because of what happened before the copy.
     pub copied: BTreeMap<Incarnation, Duration>,
-    /// Elections whose lease people restored: it may be one thing when it is read and another a moment later.
+    /// Elections whose lease operators restored: it may change between two reads without a write by a process.
     pub restored: BTreeSet<ElectionName>,
-    /// Sessions that were gone or evicted at some time.
+    /// Sessions that were ever gone or evicted.
     pub ended: BTreeSet<Incarnation>,
-    /// The terms that are being led, as the processes were told.
+    /// The terms that are being led, according to the events of the processes.
     pub leading: BTreeMap<(Incarnation, ElectionName), (Term, Lineage)>,
-    /// The last term that was led in each row of terms, and by whom.
+    /// The last term that was led in each lineage, and by whom.
     pub elected: BTreeMap<(ElectionName, Lineage), (Term, Incarnation)>,
     /// Every fence that a process ever raised.
     pub installed: BTreeSet<(ElectionName, Term, Incarnation)>,
     /// The highest term led since the election's objects were last wiped.
     pub highest: BTreeMap<ElectionName, Term>,
-    /// Elections whose lease and fence were wiped: only there may two rows of terms overlap.
+    /// Elections whose lease and fence were wiped: only there may two lineages overlap.
     pub wiped: BTreeMap<ElectionName, u64>,
     /// How many terms were led.
     pub elected_count: u64,
 }
 
 impl Oracle {
-    /// Nothing has happened yet.
+    /// An oracle of a world in which nothing has happened yet.
     #[must_use]
     pub fn new(fastest: u64) -> Self {
         Self {
@@ -64,14 +64,14 @@ impl Oracle {
         }
     }
 
-    /// The real time that the fastest clock takes for a whole ttl: no observer may have waited for less.
+    /// The real time that the fastest clock takes for a whole ttl. No observer may wait for less.
     #[must_use]
     pub fn at_least(&self, ttl: Duration) -> Duration {
-        // Rounding is not what is looked for.
+        // Allows for rounding.
         real_length(ttl, self.fastest).saturating_sub(Duration::from_nanos(10))
     }
 
-    /// A session's write was applied that was started then.
+    /// A session's write, started at that moment, was applied.
     pub fn back_session(&mut self, incarnation: Incarnation, started: Moment) {
         if let Some(config) = self.configs.get(&incarnation) {
             let until = started + (config.ttl - config.margin);
@@ -80,7 +80,7 @@ impl Oracle {
         }
     }
 
-    /// The store showed a lease to its holder, who had asked then.
+    /// The store showed a lease to its holder, which had asked at that moment.
     pub fn back_lease(
         &mut self,
         incarnation: Incarnation,
@@ -96,7 +96,7 @@ impl Oracle {
         }
     }
 
-    /// There is a copy of a process: what it did before is what the copy's trust rests on as well.
+    /// A process was copied: the copy's trust rests on what the original did before.
     pub fn copy(&mut self, from: Incarnation, to: Incarnation) {
         if let Some(config) = self.configs.get(&from).cloned() {
             self.configs.insert(to, config);

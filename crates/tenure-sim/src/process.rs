@@ -16,47 +16,47 @@ use crate::clock::Clock;
 pub struct Process {
     /// Its name in the trace.
     pub label: String,
-    /// Where it runs.
+    /// The slot in which it runs.
     pub slot: usize,
-    /// Who it is.
+    /// Its node.
     pub node_id: NodeId,
-    /// Which start of it.
+    /// Its incarnation.
     pub incarnation: Incarnation,
-    /// What the oracle knows it by: its incarnation, or, if it is a copy of another process, a number of its own.
+    /// Its name for the oracle: its incarnation or, for a copy of a process, a separate number.
     pub known_as: Incarnation,
-    /// Its times.
+    /// Its configuration.
     pub config: Config,
     /// The machine.
     pub node: Node,
     /// Its host's clock.
     pub clock: Clock,
-    /// What waits for it while it is paused; `None` while it runs.
+    /// The inputs that wait while it is paused; `None` while it runs.
     pub paused: Option<Vec<Input>>,
     /// Until when it cannot reach the store.
     pub cut_off_until: Duration,
-    /// Until when it can write to the store and not read.
+    /// Until when it can write to the store but not read.
     pub blind_until: Duration,
     /// When it last heard that a lease could not be read.
     pub unread_at: Option<Duration>,
-    /// The work of the terms it leads or has led, while it goes on.
+    /// The running work of terms that it leads or has led.
     pub work: BTreeMap<ElectionName, Term>,
-    /// In which elections it stands.
+    /// In which elections it is a candidate.
     pub stands: BTreeMap<ElectionName, bool>,
-    /// It was told to leave, or its session is over: someone else takes its place, or nobody.
+    /// It was told to leave, or its session is over: another process may take its place.
     pub replaced: bool,
     /// Its session is over.
     pub over: bool,
-    /// Names the wake that is awaited; older ones are stale.
+    /// Identifies the wake that it waits for; older ones are stale.
     pub wake_token: u64,
     /// How often it woke for nothing at this very moment.
     pub idle_wakes: u64,
-    /// How busy it is.
+    /// Counts its requests.
     pub meter: Meter,
-    /// Its looks at leases that wait for a listing, if it looks at them so.
+    /// The looks at leases that wait for a listing, if it uses listings.
     pub listings: Option<Polls<ElectionName>>,
 }
 
-/// Requests in the current second.
+/// Counts requests in the current second.
 #[derive(Debug, Clone, Default)]
 pub struct Meter {
     second: u64,
@@ -64,7 +64,7 @@ pub struct Meter {
 }
 
 impl Process {
-    /// The term that it trusts itself to lead at a real time, by its own clock, paused or not.
+    /// The term that it trusts itself to lead at a real time, by its own clock, even while paused.
     #[must_use]
     pub fn leads(&self, election: &ElectionName, real: Duration) -> Option<Term> {
         let (term, until) = self.node.leads_until(election)?;
@@ -78,7 +78,7 @@ impl Process {
         stands && !self.over && !self.replaced
     }
 
-    /// When the machine wants to wake, or a listing is to be asked for, in real time.
+    /// When the machine wants to wake, or a listing has to be requested, in real time.
     #[must_use]
     pub fn wake_at(&self, now: Duration) -> Option<Duration> {
         let now = self.clock.moment(now);
@@ -89,7 +89,7 @@ impl Process {
 }
 
 impl Meter {
-    /// One more request; how many there were in this second.
+    /// Counts a request, and returns how many there were in this second.
     pub fn count(&mut self, now: Duration) -> u64 {
         if now.as_secs() != self.second {
             self.second = now.as_secs();

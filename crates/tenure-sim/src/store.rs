@@ -1,7 +1,7 @@
-//! The virtual store: linearizable compare-and-swap objects with versions, bytes inside, and clocks of
-//! its own, which are set and of which any may answer. A clock that was set is another clock.
+//! The virtual store: linearizable compare-and-swap objects that hold bytes and have versions. The store has clocks
+//! of its own, which may be set, and any of which may answer. A clock that was set counts as another clock.
 //!
-//! Records pass through their stored form in both directions, so what is simulated is what is stored.
+//! Records are encoded and decoded as in production, so the stored form is simulated too.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,7 +42,7 @@ pub struct Object {
     pub bytes: Vec<u8>,
     /// Its version.
     pub version: Version,
-    /// When the write was begun, really: trust counts from there or from before it.
+    /// When the write was begun, in real time: trust counts from then or earlier.
     pub begun_at: Duration,
     /// The same on the store's clock.
     stamp: Reading,
@@ -65,8 +65,8 @@ pub struct Store {
     objects: BTreeMap<Key, Object>,
     /// When an object that once was there was deleted.
     deleted: BTreeMap<Key, Duration>,
-    /// How often each was written. Of its own each, so that the order of writes to different objects leaves no
-    /// trace.
+    /// How often each object was written. Counted separately, so that the order of writes to different objects does
+    /// not make states differ.
     versions: BTreeMap<Key, u64>,
     clock: Clock,
     /// How far the clock was set forward and back, and how often.
@@ -78,11 +78,11 @@ pub struct Store {
 /// How a request is carried out.
 #[derive(Debug, Clone, Copy)]
 pub struct Access {
-    /// When it was sent, really.
+    /// When it was sent, in real time.
     pub begun_at: Duration,
-    /// Whether a read tells ages.
+    /// Whether a read returns ages.
     pub tell_age: bool,
-    /// How far the clock of whatever answers is ahead of the store's, if it is another one.
+    /// How far the answering clock is ahead of the store's, if it is another one.
     pub other_clock_ahead: Option<Duration>,
 }
 
@@ -108,41 +108,41 @@ impl Store {
             deleted: BTreeMap::new(),
             versions: BTreeMap::new(),
             clock: Clock::draw(random, rates),
-            // Far enough from the origin that it can be set back.
+            // Far enough from the origin to be set back.
             stepped_forward: Duration::from_secs(1_000_000),
             stepped_back: Duration::ZERO,
             steps: 0,
         }
     }
 
-    /// The object, now.
+    /// The present object.
     #[must_use]
     pub fn get(&self, key: &Key) -> Option<&Object> {
         self.objects.get(key)
     }
 
-    /// The lease, if it is there and can be read.
+    /// The lease, if it exists and can be read.
     #[must_use]
     pub fn lease(&self, election: &ElectionName) -> Option<Lease> {
         let object = self.objects.get(&Key::Lease(election.clone()))?;
         Lease::decode(&object.bytes).ok()
     }
 
-    /// The fence, if it is there.
+    /// The fence, if it exists.
     #[must_use]
     pub fn fence(&self, election: &ElectionName) -> Option<Fence> {
         let object = self.objects.get(&Key::Fence(election.clone()))?;
         Fence::decode(&object.bytes).ok()
     }
 
-    /// The session, if it is there and can be read.
+    /// The session, if it exists and can be read.
     #[must_use]
     pub fn session(&self, incarnation: Incarnation) -> Option<Record> {
         let object = self.objects.get(&Key::Session(incarnation))?;
         Record::decode(&object.bytes).ok()
     }
 
-    /// Since when an object that once was there is missing.
+    /// Since when an object that existed is missing.
     #[must_use]
     pub fn missing_since(&self, key: &Key) -> Option<Duration> {
         self.deleted.get(key).copied()
@@ -221,7 +221,7 @@ impl Store {
         listed.collect()
     }
 
-    /// Writes whatever is there, as people do by hand.
+    /// Overwrites an object unconditionally, as operators may do.
     pub fn overwrite(&mut self, now: Duration, key: Key, bytes: Vec<u8>) -> Applied {
         let access = Access {
             begun_at: now,
@@ -245,7 +245,7 @@ impl Store {
         Applied { key, before, after }
     }
 
-    /// Deletes, as people do by hand. Says whether there was something.
+    /// Deletes an object, as operators may do. Returns whether it existed.
     pub fn delete(&mut self, now: Duration, key: &Key) -> bool {
         let there = self.objects.remove(key).is_some();
         if there {

@@ -1,11 +1,11 @@
-//! What happened, in words: the tail is kept for the one who reads a failure, the digest proves that one seed
-//! is one run.
+//! What happened, as text. The end is kept for reading a failure; the digest proves that a seed always gives the same
+//! run.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// How many lines are kept, unless more are asked for.
+/// How many lines are kept by default.
 const LINES_MAX: usize = 4000;
 
 /// The trace of a run.
@@ -62,7 +62,7 @@ impl Trace {
         tail.join("\n")
     }
 
-    /// A number that two equal traces share and two different ones do not.
+    /// A hash of the whole trace: equal traces have equal digests.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.digest ^ self.count

@@ -1,4 +1,4 @@
-//! The world: virtual time, processes that come and go, and what happens next.
+//! The world: virtual time, processes that come and go, and the agenda of events.
 
 mod chaos;
 mod events;
@@ -26,10 +26,10 @@ use crate::trace::Trace;
 use crate::{judge, liveness};
 use requests::Flight;
 
-/// What a run is made of, beside its seed.
+/// The options of a run, besides its seed.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How many nodes; `None` to draw from one to five.
+    /// How many nodes; `None` draws a number from one to five.
     pub nodes: Option<usize>,
     /// How long chaos lasts, in ttls.
     pub chaos_ttls: u32,
@@ -62,32 +62,32 @@ pub struct World {
     pub(crate) elections: Vec<ElectionName>,
     /// Whether the faults are over.
     pub(crate) is_calm: bool,
-    /// When an object was last damaged by hand.
+    /// When an operator last damaged an object.
     pub(crate) damaged_at: Option<Duration>,
     chaos_ends_at: Duration,
-    /// What will happen, in order.
+    /// The coming events, in order.
     agenda: BTreeMap<(Duration, u64), Happening>,
     sequence: u64,
     flights: BTreeMap<u64, Flight>,
-    /// Until when the store answers nobody, and whether it is silent about it.
+    /// Until when the store is down, and whether it is silent instead of refusing.
     down_until: Duration,
     down_silently: bool,
-    /// Earlier versions of each lease, for people to restore.
+    /// Earlier versions of each lease, for operators to restore.
     copies: BTreeMap<ElectionName, Vec<Vec<u8>>>,
     started: u64,
     steps: u64,
     requests: u64,
     requests_per_second_max: u64,
-    /// How much of the time allowed for convergence was needed.
+    /// How much of the bound for convergence was needed, in percent.
     pub(crate) convergence_percent: u64,
-    /// Whether processes look at leases by listings, as if they were in many more elections.
+    /// Whether processes read leases through listings, as if they were in many more elections.
     lists: bool,
-    /// Pages that have been asked for, and looks that wait for one.
+    /// Requested pages, and the looks that wait for one.
     pages: BTreeMap<u64, listings::Flight>,
     asked: BTreeMap<u64, Vec<Poll>>,
 }
 
-/// Where processes run: a node id, its times, and a host with a clock.
+/// A place where processes run: a node id, its configuration, and a host with a clock.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) node_id: NodeId,
@@ -117,7 +117,7 @@ pub(crate) enum Happening {
     Deadline {
         flight: u64,
     },
-    /// A page is read at the store, comes back, or does not.
+    /// A page is read by the store, arrives, or fails.
     PageRead {
         flight: u64,
     },
@@ -150,7 +150,7 @@ impl World {
         let configs: Vec<Config> = (1..=count)
             .map(|_| draw_config(&mut random, ttl, same_ttl, strict))
             .collect();
-        // What one margin does not cover, none of the clocks may do.
+        // Every margin has to cover the clocks' differences, so the smallest one limits them.
         let rates = Rates::within(&configs);
         let slots = configs.into_iter().zip(1..);
         let slots = slots
@@ -212,7 +212,7 @@ impl World {
         liveness::check(self)
     }
 
-    /// What the run was like.
+    /// The figures of the run.
     #[must_use]
     pub fn summary(&self) -> Summary {
         Summary {
@@ -227,14 +227,14 @@ impl World {
         }
     }
 
-    /// Lets everything happen that is to happen until then.
+    /// Lets everything happen that is due until then.
     pub(crate) fn run_until(&mut self, until: Duration) -> Result<(), Violation> {
         while self.happen(until)? {}
         self.now = until;
         Ok(())
     }
 
-    /// Lets the next thing happen; false if there is none until then.
+    /// Lets the next event happen; false if there is none until then.
     pub(crate) fn happen(&mut self, until: Duration) -> Result<bool, Violation> {
         let Some(entry) = self.agenda.first_entry() else {
             return Ok(false);
@@ -286,7 +286,7 @@ impl World {
         Ok(())
     }
 
-    /// The invariants that hold between events.
+    /// Checks the invariants that hold between events.
     fn check(&self) -> Result<(), Violation> {
         judge::between(
             self.now,
@@ -303,7 +303,7 @@ impl World {
         ttls.max().unwrap_or_default()
     }
 
-    /// Starts a process in a slot, no matter what else runs there.
+    /// Starts a process in a slot, even if another one runs there.
     fn start(&mut self, slot: usize) -> Result<(), Violation> {
         self.started += 1;
         let id = self.started;
@@ -367,7 +367,7 @@ impl World {
         self.deliver(id, input)
     }
 
-    /// Gives an input to a process, or keeps it until the process goes on.
+    /// Gives an input to a process, or keeps it until a paused process continues.
     pub(crate) fn deliver(&mut self, id: u64, input: Input) -> Result<(), Violation> {
         let Some(process) = self.processes.get_mut(&id) else {
             return Ok(());
@@ -409,7 +409,7 @@ impl World {
             process.work.remove(election);
         }
         let woken = matches!(input, Input::Wake);
-        // As the driver has it: what settles a write is read by itself.
+        // As in the driver: the read that settles a write is sent separately.
         let settles = matches!(input, Input::Answer(_, Answer::Written(_)));
         self.steps += 1;
         if let Some(words) = words::input(&input) {
@@ -467,7 +467,7 @@ impl World {
         let Some(at) = process.wake_at(self.now) else {
             return;
         };
-        // Timers are late: a little always, more on a busy host.
+        // Timers are always a little late, and more on a busy host.
         let late = if !self.is_calm && self.random.chance(50) {
             self.random.up_to(self.plan.latency * 10)
         } else {
@@ -491,7 +491,7 @@ fn draw_config(random: &mut Random, ttl: Duration, same_ttl: bool, strict: bool)
         ..Config::for_ttl(ttl * factor)
     };
     if random.chance(150) {
-        // The least margin that is accepted.
+        // The smallest margin that is accepted.
         config.margin = config.ttl / 100;
     }
     config.check().expect("these proportions are safe");

@@ -1,4 +1,4 @@
-//! One-shot callers: fixed seeds, and a few that nobody has seen before.
+//! One-shot callers: fixed seeds, and a few new ones.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -1,4 +1,4 @@
-//! The exhaustive check within small bounds. `model_mutations.rs` has the rules broken on purpose that it has to find.
+//! The exhaustive check within small bounds. `model_mutations.rs` has the broken rules that it has to find.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn nothing_within_small_bounds_breaks_anything() {
         });
         assert!(explored.is_complete, "{}", bounds.name);
         assert!(explored.states > 1000, "{explored:?}");
-        // What needs a second lease, or work that is told to stop, does not happen in so short a time.
+        // Faults that need a second lease, or work that is told to stop, do not happen in such a short time.
         let rare = [Kind::LeaseRestored, Kind::WorkHangs];
         let mut kinds = bounds.kinds.iter().filter(|kind| !rare.contains(kind));
         assert!(

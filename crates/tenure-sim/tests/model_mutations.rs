@@ -90,7 +90,7 @@ fn rules_for_callers_that_are_asked_to_go_are_found() {
     }
 }
 
-/// By the look that shows it soonest. The others, which take more states to show, are a part of `make model`.
+/// Uses the check that shows each soonest. Rules that take more states to show are part of `make model`.
 #[test]
 fn broken_rules_of_assignments_are_found_with_the_steps_that_show_it() {
     let looks = [cluster::scenarios::small(), cluster::scenarios::hunts()].concat();

@@ -1,11 +1,12 @@
-//! What `scripts/mutants` breaks is still there: a change of the product notices at once which entry to adapt.
+//! The code that `scripts/mutants` breaks still exists: a change of the product fails here at once, and shows which
+//! entry to adapt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use toml::{Table, Value};
 
-/// One copy of the source has them all.
+/// One copy of the source contains all of these.
 const RULES: [&str; 6] = ["elections", "cluster", "queue", "log", "outbox", "callers"];
 
 fn root() -> &'static Path {
@@ -32,12 +33,12 @@ fn pieces(mutant: &Table) -> Vec<&Table> {
     std::iter::once(mutant).chain(also).collect()
 }
 
-/// Files of the product, with what was applied to them so far.
+/// Files of the product, with the pieces applied so far.
 #[derive(Default)]
 struct Copy(BTreeMap<String, String>);
 
 impl Copy {
-    /// Whether the piece is there once, and replaced.
+    /// Replaces a piece, which must occur exactly once.
     fn apply(&mut self, piece: &Table) -> Result<(), String> {
         let file = text(piece, "file");
         if !self.0.contains_key(file) {
@@ -92,8 +93,8 @@ fn every_single_line_can_be_broken() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// A promise whose rules were renamed or taken out would look as if something still held it, and a rule without a promise is
-/// for nothing.
+/// A promise whose rules were renamed or removed would look as if it were still tested, and a rule without a promise
+/// has no purpose.
 #[test]
 fn each_promise_has_its_rules_and_each_rule_its_promise() {
     let names: BTreeSet<String> = RULES

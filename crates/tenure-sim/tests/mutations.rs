@@ -1,5 +1,5 @@
-//! Each rule of the protocols, broken on purpose: the checks notice. A rule whose removal nothing notices is
-//! not tested. Only the copy of the source that `scripts/mutants` makes has the switches for it.
+//! Breaks each rule of the protocols on purpose: the checks must notice. A rule whose removal goes unnoticed is not
+//! tested. Only the copy of the source that `scripts/mutants` makes has the switches for it.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -19,13 +19,14 @@ use std::time::Duration;
 use tenure_core::mutation::{Mutation, with};
 use tenure_sim::{Options, callers, run, stack};
 
-/// How many seeds a broken rule may survive.
+/// The number of seeds within which a broken rule must be noticed.
 const SEEDS: u64 = 300;
 
-/// How many seeds the copy is tried with as it is.
+/// How many seeds are run with no rule broken.
 const SEEDS_UNBROKEN: u64 = 5;
 
-/// Some seed shows that a rule is broken, by what the rule is there for; others may be broken by what follows.
+/// Some seed must show that a rule is broken, by the property that the rule protects; other seeds may fail by its
+/// consequences.
 fn noticed(mutation: Mutation, seeds: u64, expected: &[&str], run: impl Fn(u64) -> Option<String>) {
     let mut seen = BTreeSet::new();
     for seed in 0..seeds {
@@ -40,7 +41,7 @@ fn noticed(mutation: Mutation, seeds: u64, expected: &[&str], run: impl Fn(u64) 
     panic!("nothing notices {mutation:?} in {seeds} seeds as it should, only: {seen:?}");
 }
 
-/// What is broken in a simulation of sessions and elections.
+/// The property that a simulation of sessions and elections finds broken.
 fn in_elections(seed: u64) -> Option<String> {
     let verdict = run(seed, &Options::default());
     verdict
@@ -48,7 +49,7 @@ fn in_elections(seed: u64) -> Option<String> {
         .map(|failure| failure.violation.property.to_owned())
 }
 
-/// What is broken in a simulation of the cluster: its world panics with the words.
+/// The message with which a simulation of the cluster panics.
 fn in_cluster(seed: u64) -> Option<String> {
     let verdict = catch_unwind(AssertUnwindSafe(|| cluster::run(seed)));
     verdict.err().map(|panic| words_of(&*panic))
@@ -60,7 +61,7 @@ fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_default()
 }
 
-/// The switches themselves change nothing: otherwise every rule would be noticed, by what breaks without it.
+/// The switches themselves must change nothing. Otherwise every rule would seem to be noticed.
 #[test]
 fn nothing_is_noticed_while_no_rule_is_broken() {
     for seed in 0..SEEDS_UNBROKEN {
@@ -77,7 +78,7 @@ fn nothing_is_noticed_while_no_rule_is_broken() {
     }
 }
 
-/// A test per rule: its name, the rule, and the property or the words that tell of it.
+/// A test per rule: its name, the rule, and the property or message that shows it.
 macro_rules! rules {
     ($($name:ident: $mutation:ident => $($property:literal)|+;)*) => {$(
         #[test]
@@ -153,7 +154,7 @@ cluster_rules! {
     an_older_generation_ends_first: StartBesideOlder => "two generations on";
 }
 
-/// What is broken where assignments are lost.
+/// The failure where assignments are lost.
 fn in_losses(seed: u64) -> Option<String> {
     let verdict = catch_unwind(AssertUnwindSafe(|| cluster::lose(seed)));
     verdict.err().map(|panic| words_of(&*panic))
@@ -177,11 +178,12 @@ fn terms_are_compared_within_their_row() {
     });
 }
 
-/// How many seeds of the whole stack a broken rule may survive, and how long chaos lasts in each.
+/// The number of seeds of the whole stack within which a broken rule must be noticed, and how long chaos lasts in
+/// each.
 const STACK_SEEDS: u64 = 100;
 const STACK_CHAOS: Duration = Duration::from_secs(150);
 
-/// What is broken in a simulation of the whole stack, in one form of the log or in both.
+/// The failure in a simulation of the whole stack, in one form of the log or in both.
 fn in_stack(seed: u64, files: Option<bool>) -> Option<String> {
     let options = stack::Options {
         chaos: STACK_CHAOS,
@@ -194,7 +196,7 @@ fn in_stack(seed: u64, files: Option<bool>) -> Option<String> {
         .map(|failure| failure.violation.property.to_owned())
 }
 
-/// Brokers on a server whose clocks are wrong by anything, and who believe them.
+/// Brokers on a server whose clocks may be wrong by any amount, and which trust these clocks.
 #[test]
 fn the_whole_stack_believes_no_clock_of_a_server() {
     let expected = [
@@ -206,7 +208,7 @@ fn the_whole_stack_believes_no_clock_of_a_server() {
     });
 }
 
-/// Rules that simulations of their own notice, in the whole stack: its invariants about trust see what they are for.
+/// Rules that other simulations notice, here in the whole stack: its invariants about trust notice them too.
 #[test]
 fn the_whole_stack_has_one_trusted_leader() {
     let expected = ["at most one trusted leader"];
@@ -331,7 +333,7 @@ stack_rules! {
         | "what is noted is in the log";
 }
 
-/// What is broken in the whole stack with an outbox beside the queue.
+/// The failure in the whole stack with an outbox beside the queue.
 fn in_outbox(seed: u64) -> Option<String> {
     let options = stack::Options {
         chaos: STACK_CHAOS,
@@ -369,7 +371,7 @@ outbox_rules! {
     what_was_delivered_is_written_down: TroubleDropsOutcomes => "what a relay has delivered it does not deliver again";
 }
 
-/// What is broken in a simulation of one-shot callers.
+/// The failure in a simulation of one-shot callers.
 fn in_callers(seed: u64) -> Option<String> {
     let failure = callers::run(seed, &callers::Options::default()).err();
     failure.map(|failure| failure.violation.property.to_owned())
@@ -395,8 +397,8 @@ caller_rules! {
     a_request_counts_from_when_it_was_seen: LapsesByAge => "at most one trusted leader";
 }
 
-/// What the simulations have no faults for, or notice by chance, and the models find: see `tests/model_mutations.rs`,
-/// and `make model` for the last, which takes three faults to show.
+/// Rules that the simulations cannot break, or notice only by chance, but the models find: see
+/// `tests/model_mutations.rs`, and `make model` for the last one, which takes three faults to show.
 const MODEL_RULES: &[Mutation] = &[
     Mutation::RecogniseByCounter,
     Mutation::GiveBackOutrun,

@@ -1,7 +1,7 @@
-//! A hundred fixed seeds, and a few that nobody has seen before.
+//! A hundred fixed seeds, and a few new ones.
 //!
-//! A seed means one run of this very simulation: whatever is added to it changes them all. What a seed once
-//! found is kept as a story in `tenure-core/tests/traces`.
+//! A seed means one run of the present simulation: every addition to it changes all runs. Failures that a seed once
+//! found are kept as traces in `tenure-core/tests/traces`.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

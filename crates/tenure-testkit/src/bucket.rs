@@ -1,4 +1,4 @@
-//! A bucket in memory that speaks the XML dialect that S3 and Google Cloud Storage share.
+//! A bucket in memory, with the XML interface that S3 and Google Cloud Storage share.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,15 +13,15 @@ use tokio::net::TcpStream;
 use crate::date::Moment;
 use crate::http1::Message;
 
-/// As many entries as both services list at once.
+/// The page size of listings in both services.
 const PAGE_ENTRIES_MAX: usize = 1000;
 
-/// What the bucket makes of conditions.
+/// How the bucket handles conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Conditions {
-    /// It keeps `x-goog-if-generation-match`.
+    /// It obeys `x-goog-if-generation-match`.
     Generations,
-    /// It takes every write.
+    /// It ignores conditions, and accepts every write.
     Ignored,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Bucket {
 #[derive(Debug, Default)]
 struct State {
     objects: BTreeMap<String, Stored>,
-    /// Counts the writes, so that no generation comes back.
+    /// Counts the writes, so that no generation is reused.
     generation: u64,
 }
 
@@ -61,7 +61,7 @@ impl Bucket {
         })
     }
 
-    /// Puts an object there behind every client's back, under any name.
+    /// Adds an object without a client, under any name.
     pub(crate) fn insert(&self, name: &str, value: &[u8]) {
         self.with_state(|state| {
             state.write(name, value.to_owned());
@@ -76,8 +76,7 @@ impl Bucket {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Answers with dates that are ahead by so many seconds, as a proxy with a clock of its own does. What
-    /// is written keeps its time.
+    /// Sends dates that are this many seconds ahead, like a proxy with its own clock. Stored times do not change.
     pub(crate) fn set_date_ahead(&self, seconds: u64) {
         self.date_ahead.store(seconds, Ordering::Relaxed);
     }
@@ -162,7 +161,7 @@ impl Bucket {
 
     fn delete(&self, name: &str) -> Message {
         let removed = self.with_state(|state| state.objects.remove(name));
-        // S3 answers so in any case, Google Cloud Storage only if there was something.
+        // S3 always answers this, Google Cloud Storage only if the object existed.
         if removed.is_some() || self.conditions == Conditions::Ignored {
             Message::answer("204 No Content")
         } else {
@@ -244,7 +243,7 @@ fn error(status: &str, code: &str) -> Message {
     Message::answer(status).with_body(format!("<Error><Code>{code}</Code></Error>"))
 }
 
-/// A hash of the content alone, as the services' ETags are: FNV-1a with 128 bits.
+/// A hash of only the content, like the services' ETags: FNV-1a with 128 bits.
 fn hash(value: &[u8]) -> u128 {
     let start = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     value.iter().fold(start, |hash: u128, &byte| {

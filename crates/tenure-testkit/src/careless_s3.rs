@@ -1,22 +1,22 @@
-//! Speaks like S3 and ignores `If-Match` and `If-None-Match` on writes, as some look-alikes do. A check of
-//! a store must find it out.
+//! A server like S3 that ignores `If-Match` and `If-None-Match` on writes, as some S3-compatible servers do. A check
+//! of a store must notice.
 
 use std::ops::Deref;
 
 use crate::bucket::Conditions;
 use crate::hosted::Hosted;
 
-/// A bucket that takes every write.
+/// A bucket that accepts every write.
 #[derive(Debug)]
 pub struct CarelessS3(Hosted);
 
 impl CarelessS3 {
-    /// Starts a server with one empty bucket. Must be called within a tokio runtime.
+    /// Starts a server with one empty bucket. Has to be called within a tokio runtime.
     pub async fn start(name: &str) -> Self {
         Self(Hosted::start("s3", name, Conditions::Ignored).await)
     }
 
-    /// What to put into the environment; any credentials do.
+    /// The environment variables for clients; any credentials work.
     #[must_use]
     pub fn variables() -> Vec<(String, String)> {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -27,7 +27,7 @@ impl CarelessS3 {
         ]
     }
 
-    /// Closes every connection and takes no new one.
+    /// Closes every connection and accepts no new ones.
     pub async fn stop(self) {
         self.0.stop().await;
     }

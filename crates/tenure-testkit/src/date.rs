@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 
-/// A moment, cut to seconds.
+/// A time, truncated to seconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moment(Timestamp);
 
@@ -14,7 +14,7 @@ impl Moment {
         Self::ahead(0)
     }
 
-    /// So many seconds from now, or ago.
+    /// This many seconds from now, or ago if negative.
     pub(crate) fn ahead(seconds: i64) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = since.expect("the clock is set to after 1970").as_secs();

@@ -1,5 +1,5 @@
-//! A double of Google Cloud Storage: its XML interface, with generations that are kept to and ETags
-//! that are hashes of the content, as the real ones are.
+//! A double of Google Cloud Storage: its XML interface, with generations that conditions are checked against, and
+//! ETags that are hashes of the content, as in the real service.
 
 use std::ops::Deref;
 
@@ -16,7 +16,7 @@ impl Gcs {
         Self(Hosted::start("gs", name, Conditions::Generations).await)
     }
 
-    /// What to put into the environment: a key that needs no other server.
+    /// The environment variables for clients: a key that needs no other server.
     #[must_use]
     pub fn variables() -> Vec<(String, String)> {
         let key =

@@ -1,4 +1,4 @@
-//! A bucket behind a server: what the doubles of object stores have in common.
+//! A bucket behind a server: what the doubles of object stores share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::bucket::{Bucket, Conditions};
 use crate::http1::Server;
 
-/// A bucket that can be asked over HTTP.
+/// A bucket served over HTTP.
 #[derive(Debug)]
 pub struct Hosted {
     scheme: &'static str,
@@ -27,7 +27,7 @@ impl Hosted {
         }
     }
 
-    /// Where the server is.
+    /// The server's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.server.address
@@ -40,17 +40,17 @@ impl Hosted {
         format!("{scheme}://{name}?endpoint=http://{}", self.address())
     }
 
-    /// Puts an object there behind the client's back, under any name.
+    /// Adds an object without a client, under any name.
     pub fn insert(&self, name: &str, value: &[u8]) {
         self.bucket.insert(name, value);
     }
 
-    /// Answers with dates that are ahead by so many seconds, as a proxy with a clock of its own does.
+    /// Sends dates that are this many seconds ahead, like a proxy with its own clock.
     pub fn set_date_ahead(&self, seconds: u64) {
         self.bucket.set_date_ahead(seconds);
     }
 
-    /// How many requests came.
+    /// How many requests were received.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.bucket.requests()

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// The largest body that is taken: more than the largest value of a store.
+/// The largest body that is accepted: more than the largest value of a store.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A request, or an answer.
@@ -123,7 +123,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Gives every new connection to `serve`.
+    /// Starts a server that passes every new connection to `serve`.
     pub(crate) async fn start<F>(serve: impl Fn(BufReader<TcpStream>) -> F + Send + 'static) -> Self
     where
         F: Future<Output = io::Result<()>> + Send + 'static,
@@ -139,7 +139,7 @@ impl Server {
                     accepted = listener.accept() => accepted,
                     _ = &mut dropped => break,
                 };
-                // A client that breaks off is its own business.
+                // Errors of a client's connection are ignored.
                 if let Ok((stream, _)) = accepted {
                     let _ = stream.set_nodelay(true);
                     connections.spawn(serve(BufReader::new(stream)));

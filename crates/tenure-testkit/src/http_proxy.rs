@@ -1,4 +1,4 @@
-//! A proxy that loses answers, the way networks and gateways do: after the server has acted.
+//! A proxy that loses answers like networks and gateways do: after the server has acted.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,17 +16,17 @@ use crate::http1::{Message, Server};
 /// What happens to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The server gets it and answers, and the connection to the client is closed instead.
+    /// The server gets it and answers, but the connection to the client is closed instead.
     LoseAnswer,
-    /// The server gets it and answers, and the client is told this status instead.
+    /// The server gets it and answers, but the client gets this status instead.
     AnswerInstead(&'static str),
     /// The connection is closed before the server has seen anything.
     LoseRequest,
-    /// Nothing, but the connection is closed right after the answer, without a word.
+    /// Nothing, but the connection is closed right after the answer, without announcing it.
     CloseAfterwards,
 }
 
-/// Stands before a server and counts what passes.
+/// A proxy in front of a server, which counts requests.
 #[derive(Debug)]
 pub struct HttpProxy {
     server: Server,
@@ -40,18 +40,18 @@ struct State {
     always: Option<Fault>,
     /// How long a connection may be idle.
     idle: Option<Duration>,
-    /// Whether POSTs are writes too: object stores only ever get PUTs.
+    /// Whether POSTs count as writes too: object stores only get PUTs.
     posts_are_writes: bool,
     /// How far the clock that dates the answers is ahead, if it is not the server's.
     date_ahead: Option<i64>,
     writes: usize,
-    /// What is refused in the server's place, and with which problem document.
+    /// The text of requests to refuse, and the problem document to refuse them with.
     refused: Option<(&'static str, &'static str)>,
     refusals: usize,
 }
 
 impl HttpProxy {
-    /// Starts a proxy before `upstream`. Must be called within a tokio runtime.
+    /// Starts a proxy in front of `upstream`. Has to be called within a tokio runtime.
     pub async fn start(upstream: SocketAddr) -> Self {
         let shared = Arc::new(Mutex::new(State::default()));
         let state = shared.clone();
@@ -61,7 +61,7 @@ impl HttpProxy {
         }
     }
 
-    /// Where the proxy is: the server's address for the client.
+    /// The proxy's address, which clients use as the server's.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.server.address
@@ -77,35 +77,34 @@ impl HttpProxy {
         lock(&self.shared).always = Some(fault);
     }
 
-    /// Closes connections, without a word, that were idle this long: also those on which a request is
-    /// just arriving.
+    /// Closes connections that were idle for this long without announcing it, even if a request is just arriving.
     pub fn close_idle_after(&self, idle: Duration) {
         lock(&self.shared).idle = Some(idle);
     }
 
-    /// Lets faults happen to POSTs too, and counts them.
+    /// Makes faults happen to POSTs too, and counts POSTs.
     pub fn count_posts(&self) {
         lock(&self.shared).posts_are_writes = true;
     }
 
-    /// Answers every request whose body has this text in it with this problem document, and does not pass it on: as a server
-    /// of an older version would that does not know the text.
+    /// Answers every request whose body contains this text with this problem document, and does not pass it on, like
+    /// a server of an older version that does not know the text.
     pub fn refuse(&self, text: &'static str, problem: &'static str) {
         lock(&self.shared).refused = Some((text, problem));
     }
 
-    /// How many requests were refused so.
+    /// How many requests were refused in this way.
     #[must_use]
     pub fn refusals(&self) -> usize {
         lock(&self.shared).refusals
     }
 
-    /// Dates the answers by a clock of its own from now on, as many gateways do: so many seconds ahead, or behind.
+    /// From now on dates the answers by a separate clock, as many gateways do: this many seconds ahead, or behind.
     pub fn set_date_ahead(&self, seconds: i64) {
         lock(&self.shared).date_ahead = Some(seconds);
     }
 
-    /// How many writes the server was given.
+    /// How many writes the server received.
     #[must_use]
     pub fn puts(&self) -> usize {
         lock(&self.shared).writes
@@ -145,7 +144,7 @@ async fn serve(
     upstream: SocketAddr,
     state: Arc<Mutex<State>>,
 ) -> io::Result<()> {
-    // A connection is idle between two requests, not before the first.
+    // A connection counts as idle between two requests, not before the first.
     let mut idle = Duration::MAX;
     loop {
         let request = timeout(idle, Message::read(&mut client, false)).await;
@@ -179,7 +178,7 @@ async fn serve(
     }
 }
 
-/// Asks the server on a connection of its own, and waits for the whole answer.
+/// Sends the request to the server on a new connection, and waits for the whole answer.
 async fn forward(request: &Message, upstream: SocketAddr) -> io::Result<Message> {
     let mut server = BufReader::new(TcpStream::connect(upstream).await?);
     let mut request = request.clone();

@@ -1,16 +1,17 @@
-//! Servers for Tenure's own tests, on 127.0.0.1 and a free port, each gone when it is dropped.
+//! Servers for Tenure's own tests, on 127.0.0.1 and a free port; each stops when it is dropped.
 //!
-//! - [`gcs`]: a double of Google Cloud Storage. No emulator at hand keeps generations right, so Tenure's
-//!   engine is tested against this one, which says nothing about the real service's own quirks.
-//! - [`careless_s3`]: speaks like S3 and ignores every condition, as some look-alikes do.
-//! - [`http_proxy`]: stands before a real server and loses its answers.
-//! - [`tcp_proxy`]: stands before a real server and cuts, delays, withholds and loses, below any protocol.
+//! - [`gcs`]: a double of Google Cloud Storage. No available emulator handles generations correctly, so Tenure's
+//!   engine is tested against this one. It does not reproduce the real service's quirks.
+//! - [`careless_s3`]: a server like S3 that ignores all conditions, as some S3-compatible servers do.
+//! - [`http_proxy`]: a proxy in front of a real server that loses answers.
+//! - [`tcp_proxy`]: a proxy in front of a real server that cuts connections, and delays, withholds and loses bytes,
+//!   for any protocol.
 //!
-//! [`recording`] is no server: it keeps the spans and log lines of one test. [`skip`] is for tests that lack something, [`port`] for those
-//! that start a server which is a program of its own.
+//! [`recording`] is not a server: it records the spans and log lines of one test. [`skip`] is for tests that lack
+//! something, [`port`] for tests that start a server as a separate program.
 //!
-//! The first three servers speak HTTP by hand (`http1`): a test that is about closed connections has to know exactly when
-//! one is closed.
+//! The first three servers use their own HTTP code (`http1`): tests about closed connections have to know exactly
+//! when one is closed.
 
 mod bucket;
 pub mod careless_s3;

@@ -1,8 +1,8 @@
-//! Ports for servers that are programs of their own.
+//! Ports for servers that are separate programs.
 //!
-//! A port that was free when it was chosen may be another's when the server takes it. So it is held from its choice on, by a lock
-//! that everybody here asks for who needs one, `scripts/with-servers` too; and it is below those that the kernel gives to outgoing
-//! connections, which ask nobody.
+//! A port that was free when it was chosen may be taken before the server listens on it. So it is reserved by a lock,
+//! which all tests and `scripts/with-servers` use. It is also below the ports that the kernel gives to outgoing
+//! connections, which do not use the lock.
 
 use std::fs::{DirBuilder, File};
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A port of 127.0.0.1 that nobody uses, until this is dropped.
+/// A free port of 127.0.0.1, reserved until this is dropped.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -18,11 +18,11 @@ pub struct Port {
 }
 
 impl Port {
-    /// One of them.
+    /// Reserves a port.
     ///
     /// # Panics
     ///
-    /// If there is none, or the locks cannot be made.
+    /// If there is none, or the lock files cannot be created.
     #[must_use]
     pub fn hold() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -31,7 +31,7 @@ impl Port {
         let made = DirBuilder::new().mode(0o700).create(&folder);
         assert!(made.is_ok() || folder.is_dir(), "{made:?}");
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        // Anywhere, so that few ask for the same one.
+        // Starts at a random port, so that few tests try the same one.
         let start = now.map_or(0, |now| now.subsec_nanos()) / 1000;
         for _ in 0..20_000 {
             let next = start.wrapping_add(NEXT.fetch_add(7919, Ordering::Relaxed));
@@ -47,7 +47,7 @@ impl Port {
         panic!("all ports are taken");
     }
 
-    /// Which it is.
+    /// The port's number.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number

@@ -1,4 +1,4 @@
-//! Spans and log lines of one test, recorded beside other tests in the same process.
+//! Records the spans and log lines of one test, while other tests run in the same process.
 
 use tracing::{Dispatch, Subscriber};
 
@@ -12,11 +12,12 @@ pub struct Recording {
 impl Recording {
     /// Starts to record.
     pub fn start(subscriber: impl Subscriber + Send + Sync) -> Self {
-        // With one subscriber alone, `tracing` asks the thread that first meets a span or a line whether it is wanted, and
-        // keeps the answer for all. That thread may be another test's, which records nothing. With two, it asks both.
+        // With only one subscriber, `tracing` decides whether a span or a line is wanted on the thread that reaches
+        // it first, and keeps the answer for all threads. That thread may belong to another test, which records
+        // nothing. With two subscribers, it asks both.
         let second = Dispatch::new(tracing_subscriber::registry());
         let guard = tracing::subscriber::set_default(subscriber);
-        // For what another thread was about to note as unwanted just then.
+        // Another thread may just have marked something as unwanted.
         tracing::callsite::rebuild_interest_cache();
         Self {
             _guard: guard,

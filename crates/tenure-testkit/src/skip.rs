@@ -1,18 +1,18 @@
-//! What a test needs and does not have: nothing is left out in silence.
+//! Skips tests that lack something, never silently.
 //!
-//! A test that passes without having tested anything looks like one that has, and what a passing test prints is thrown away.
-//! So whatever is left out is written down as well, in the file that `TENURE_TEST_SKIPPED` names; `scripts/test` shows it at its
-//! end. `TENURE_TEST_REQUIRE` says what may be left out at all:
+//! A test that passes without having tested anything looks like one that has, and the output of passing tests is
+//! thrown away. So skipped tests are also written to the file that `TENURE_TEST_SKIPPED` names, and `scripts/test`
+//! shows it at the end. `TENURE_TEST_REQUIRE` says what may be skipped at all:
 //!
 //! - `all`: nothing; the test fails.
-//! - `installed`: the servers that could not be installed, which `TENURE_TEST_MISSING` names by their variables, and what takes
-//!   rights that this user does not have.
-//! - otherwise anything.
+//! - `installed`: tests of servers that could not be installed, which `TENURE_TEST_MISSING` lists by their variables,
+//!   and tests that need permissions that this user does not have.
+//! - otherwise: anything.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// The server that a test wants, from the environment; without it the test is skipped, or fails.
+/// The server that a test needs, from the environment; without it the test is skipped, or fails.
 #[must_use]
 #[track_caller]
 pub fn server(variable: &str) -> Option<String> {
@@ -30,7 +30,8 @@ pub fn server(variable: &str) -> Option<String> {
     url
 }
 
-/// Leaves a test out, or a part of it, since something is not to be had here: `what` says what. Fails where nothing may be.
+/// Reports that a test, or a part of it, is skipped, since `what` is not available here. Fails where that is not
+/// allowed.
 #[track_caller]
 pub fn for_want_of(what: &str) {
     assert!(
@@ -40,7 +41,7 @@ pub fn for_want_of(what: &str) {
     note(&format!("needs {what}"));
 }
 
-/// The same for what few machines have: it is never required, and always told.
+/// The same for things that few machines have: never required, but always reported.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub fn note(why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();

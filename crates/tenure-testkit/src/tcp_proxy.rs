@@ -1,7 +1,7 @@
-//! A proxy below every protocol: it cuts, delays, withholds and loses what two programs tell each other.
+//! A proxy for any protocol: it cuts connections, and delays, withholds and loses what two programs send each other.
 //!
-//! Bytes are passed on in order or not at all, as TCP does. Withheld bytes are not forgotten: when the line
-//! is good again they arrive late, behind whatever happened meanwhile.
+//! As with TCP, bytes are passed on in order or not at all. Withheld bytes are kept: when the line is good again they
+//! arrive late, after everything that happened meanwhile.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,24 +14,24 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
-/// What the line does.
+/// The state of the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
     /// Everything passes.
     Good,
     /// Everything passes, this much later, in both directions.
     Slow(Duration),
-    /// Nothing passes and nothing is closed. What was sent arrives when the line is good again.
+    /// Nothing passes and nothing is closed. Bytes sent meanwhile arrive when the line is good again.
     Silent,
-    /// Connections are closed, and new ones too as soon as they are made.
+    /// Connections are closed, and new ones are closed as soon as they are made.
     Cut,
-    /// Requests arrive; instead of an answer the connection is closed.
+    /// Requests arrive, but the connection is closed instead of an answer.
     LoseAnswers,
-    /// Requests do not arrive; this text is the answer, and then the connection is closed.
+    /// Requests do not arrive; the client gets this text as the answer, and the connection is closed.
     AnswerInstead(&'static str),
 }
 
-/// Stands before a server. Its connections are closed when it is dropped.
+/// A proxy in front of a server. Its connections are closed when it is dropped.
 #[derive(Debug)]
 pub struct TcpProxy {
     address: SocketAddr,
@@ -40,7 +40,7 @@ pub struct TcpProxy {
 }
 
 impl TcpProxy {
-    /// Starts a proxy before `upstream`, on a free port. Must be called within a tokio runtime.
+    /// Starts a proxy in front of `upstream`, on a free port. Has to be called within a tokio runtime.
     pub async fn start(upstream: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -53,13 +53,13 @@ impl TcpProxy {
         })
     }
 
-    /// Where the proxy is: the server's address for the client.
+    /// The proxy's address, which clients use as the server's.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets the line be like this from now on, for connections that are there as well.
+    /// Sets the state of the line, for existing connections too.
     pub fn set(&self, line: Line) {
         self.line.send_replace(line);
     }
@@ -93,7 +93,7 @@ async fn serve(client: TcpStream, upstream: SocketAddr, line: watch::Receiver<Li
     let Ok(server) = TcpStream::connect(upstream).await else {
         return;
     };
-    // Small answers would wait for acknowledgements that come 40 ms later.
+    // Otherwise small answers would wait for delayed acknowledgements, up to 40 ms.
     let _ = client.set_nodelay(true);
     let _ = server.set_nodelay(true);
     let (from_client, to_client) = client.into_split();
@@ -147,7 +147,7 @@ async fn answers(
     }
 }
 
-/// The next bytes; none if the connection is over, or is cut meanwhile.
+/// The next bytes; none if the connection has ended or is cut meanwhile.
 async fn read(
     from: &mut OwnedReadHalf,
     buffer: &mut [u8],
@@ -175,7 +175,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(30);
 
-    /// A server that answers every byte with the same one, and tells how many it got.
+    /// A server that echoes every byte, and reports how many it got.
     async fn echo() -> (SocketAddr, watch::Receiver<usize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

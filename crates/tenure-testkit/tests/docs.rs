@@ -1,11 +1,11 @@
-//! The documentation hangs together: the site has every page, and every link leads somewhere.
+//! Checks the documentation: the site has every page, and every link has a target.
 
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Made from the binary and from rustdoc when the site is made.
+/// Pages generated from the binary and from rustdoc when the site is built.
 const MADE: [&str; 4] = [
     "docs/reference/cli.md",
     "docs/reference/http.md",
@@ -32,7 +32,7 @@ fn pages(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What people read: the files at the root, the guides and the client's own page.
+/// All pages for people: the files at the root, the guides and the client's own page.
 fn all() -> Vec<PathBuf> {
     let mut found = Vec::new();
     pages(&root(), 0, &mut found);
@@ -42,7 +42,7 @@ fn all() -> Vec<PathBuf> {
     found
 }
 
-/// Without what is code.
+/// The text without code.
 fn prose(text: &str) -> String {
     let mut is_code = false;
     let lines = text.lines().filter(|line| {
@@ -62,7 +62,7 @@ fn links(text: &str) -> Vec<String> {
     ends.map(|(target, _)| target.to_owned()).collect()
 }
 
-/// The names by which the headings of a page can be linked to.
+/// The anchors of a page's headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let prose = prose(text);
     let headings = prose.lines().filter(|line| line.starts_with('#'));

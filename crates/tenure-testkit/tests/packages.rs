@@ -1,5 +1,5 @@
-//! What the packages of a release are made with is really there. Symbolic links are not: some ways of copying a repository
-//! turn them into files that hold a path.
+//! Checks that the files that release packages are made from exist, and are not symbolic links: some ways of copying
+//! a repository turn links into files that contain a path.
 
 #![allow(clippy::unwrap_used)]
 

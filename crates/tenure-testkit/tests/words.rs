@@ -1,5 +1,5 @@
-//! The words of the glossary in ARCHITECTURE.md are those of the code, no word is said in two ways, and every public name
-//! has one path, which users of `tenure` find there.
+//! Checks that the code uses the words of the glossary in ARCHITECTURE.md, that no idea has two names, and that every
+//! public name has one path, which users find in `tenure`.
 
 #![allow(clippy::unwrap_used, reason = "also what tests share is test code")]
 
@@ -17,7 +17,7 @@ const PRODUCT: [&str; 7] = [
     "tenure-store",
 ];
 
-/// Words that no name of the product has, and what to say instead.
+/// Words that must not occur in the product's names, and what to use instead.
 const NOT_OURS: [(&str, &str); 9] = [
     ("epoch", "term"),
     ("lockfile", "lease"),
@@ -30,7 +30,7 @@ const NOT_OURS: [(&str, &str); 9] = [
     ("maintenance", "due, or clean-up"),
 ];
 
-/// Types that had several meanings, or none that a reader could guess.
+/// Names of types that had several meanings, or none that a reader could guess.
 const NOT_TYPES: [&str; 12] = [
     "Bells",
     "Fed",
@@ -94,7 +94,7 @@ fn tenure_has_every_type_of_the_core_that_its_signatures_use() {
     for (path, text) in &sources {
         let imported: BTreeSet<&str> = statements(text, "use tenure_core::")
             .into_iter()
-            // The whole module is there, as `tenure::session`.
+            // The whole module is re-exported, as `tenure::session`.
             .filter(|import| !import.starts_with("use tenure_core::session::"))
             .flat_map(identifiers)
             .filter(|name| name.starts_with(char::is_uppercase))
@@ -157,7 +157,7 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
     lines.filter(|line| !line.starts_with("//"))
 }
 
-/// What starts so at the beginning of a line, up to its end or its body.
+/// The statements that begin a line with `start`, up to their end or body.
 fn statements<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
     let starts = text.match_indices(start).map(|(at, _)| at);
     starts

@@ -1,5 +1,5 @@
-//! What clients saw of a job could have happened one call after the other, with those whose answers were lost at any later time
-//! or never.
+//! Checks that what clients saw of a job could have happened one call after the other. Calls whose answers were lost
+//! take effect at any later time or never.
 
 use tenure_linear::job::{Call, End, Ending, Job, Seen, State, Submitted};
 use tenure_linear::{Entry, Verdict, check};
@@ -7,18 +7,18 @@ use tenure_linear::{Entry, Verdict, check};
 use super::Story;
 use crate::history::{Listed, Moment, Outcome, Span, Submit};
 
-/// What the search came to.
+/// The result of the search.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// There is an order that fits.
     Fits,
-    /// This fits nowhere.
+    /// This call fits nowhere.
     Broken(String),
-    /// Too many calls at once to tell.
+    /// Too many overlapping calls to tell.
     Unknown,
 }
 
-/// Looks for an order of a job's calls, with the listing in the end as the last one.
+/// Looks for an order of a job's calls, with the final listing as the last one.
 pub(super) fn order(story: &Story<'_>, listed: Option<&Listed>) -> Order {
     let mut calls = Vec::new();
     let mut note = |span: Span, is_answered: bool, call| {
@@ -30,7 +30,8 @@ pub(super) fn order(story: &Story<'_>, listed: Option<&Listed>) -> Order {
     };
     for (span, outcome) in &story.submits {
         match outcome {
-            // Sent again if an answer is lost, so it may have been there by an earlier try of the same call.
+            // The client sends it again if an answer is lost, so an earlier attempt of the same call may have created
+            // it.
             Submit::Acknowledged => note(*span, true, Call::Submit(Some(Submitted::There))),
             Submit::KeyTaken(_) => note(*span, true, Call::Submit(Some(Submitted::Refused))),
             Submit::Unknown | Submit::Wrong(_) => note(*span, false, Call::Submit(None)),
@@ -49,7 +50,7 @@ pub(super) fn order(story: &Story<'_>, listed: Option<&Listed>) -> Order {
         };
         let (is_answered, held) = match ended.outcome {
             Outcome::Done => (true, Some(true)),
-            // A failure whose answer was lost is told as lost if another attempt has ended since.
+            // A failure that is sent again is answered "lost" if another attempt has ended since.
             Outcome::Lost if !ended.is_success => (true, None),
             Outcome::Lost => (true, Some(false)),
             Outcome::Unknown => (false, None),
@@ -67,7 +68,7 @@ pub(super) fn order(story: &Story<'_>, listed: Option<&Listed>) -> Order {
         call: Call::Read(last_seen(listed)),
     });
     let job = Job {
-        // A claim is sent again, too: a try whose answer was lost may have been given any job.
+        // A claim is sent again too: an attempt whose answer was lost may have got any job.
         claims_are_lost: true,
         is_scheduled: false,
     };

@@ -1,4 +1,4 @@
-//! Each promise, broken on purpose: a check that cannot fail shows nothing.
+//! Breaks each promise on purpose: a check that cannot fail is worthless.
 
 use super::*;
 use crate::history::{Event, Listed};
@@ -96,7 +96,7 @@ impl Build {
     }
 }
 
-/// A job that was submitted and run the usual way.
+/// A job that was submitted and run as usual.
 fn usual(id: &str) -> Build {
     Build::new()
         .submit(0, 10, id, Submit::Acknowledged)
@@ -117,7 +117,7 @@ fn what_is_right_is_left_alone() {
         .complete((1_200, 1_210), "a", 2, 2, Outcome::Unknown)
         .listed("a", "completed", 2)
         .holds();
-    // Nothing came of it, and nobody said that anything would.
+    // The submit was never acknowledged, so the job may be missing.
     let maybe = Build::new().submit(0, 10, "a", Submit::Unknown);
     maybe.submit(0, 10, "b", Submit::NotDone).holds();
 }
@@ -219,7 +219,7 @@ fn one_key_for_two_is_found() {
 fn answers_that_have_no_order_are_found() {
     let running = || Seen::Running("client".to_owned());
     let completed = Seen::Finished(tenure_linear::job::Ending::Completed);
-    // In between, and while a call is under way that changes what is seen.
+    // Reads between calls, and during a call that changes what is seen.
     usual("a")
         .read(11, 12, "a", Seen::Waiting)
         .read(21, 29, "a", running())
@@ -230,7 +230,7 @@ fn answers_that_have_no_order_are_found() {
     fits_nowhere(usual("a").read(11, 12, "a", Seen::Nothing));
     fits_nowhere(usual("a").read(41, 49, "a", running()));
     fits_nowhere(usual("a").read(21, 25, "a", completed));
-    // One look after the other: what was seen once is not unseen.
+    // Two reads in a row: the second must not show an older state.
     let back = usual("a").read(
         31,
         32,
@@ -238,7 +238,7 @@ fn answers_that_have_no_order_are_found() {
         Seen::Finished(tenure_linear::job::Ending::Completed),
     );
     fits_nowhere(back.read(33, 34, "a", running()));
-    // Ended by a claim that another one had followed.
+    // Ended by a claim that was already followed by another one.
     let late = Build::new()
         .submit(0, 10, "a", Submit::Acknowledged)
         .claim(10, 20, "a", 1, 1)

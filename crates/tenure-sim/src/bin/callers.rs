@@ -1,4 +1,4 @@
-//! `callers`: a seed in, a verdict out, for one-shot callers beside nodes.
+//! `callers`: simulates one-shot callers beside nodes. Takes seeds, prints verdicts.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ fn parse(words: &mut Words) -> Result<Arguments, String> {
     Ok(arguments)
 }
 
-/// Whether every seed passed.
+/// Runs the seeds. Returns whether all passed.
 fn simulate(arguments: &Arguments) -> io::Result<bool> {
     let mut output = io::stdout().lock();
     let (mut led, mut asked, mut followed, mut calls_failed, mut failed) = (0, 0, 0, 0, 0);

@@ -1,4 +1,4 @@
-//! The faults are over: a leader that is asked to go is followed, in time, by one other.
+//! After the faults: a leader that is asked to resign is followed, in time, by exactly one other.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,18 +16,18 @@ const EFFECT: &str = "a request to a caller takes effect in time";
 const ONE_TERM: &str = "a request makes one new term";
 const LEADS: &str = "a caller leads when nobody else does";
 
-/// What is asked of the caller that leads.
+/// The request to the caller that leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Resign,
-    /// To hand over to the other one, which calls.
+    /// Hand over to the other caller, which keeps calling.
     Transfer,
-    /// To hand over to one that does not.
+    /// Hand over to a caller that does not call any more.
     TransferInVain,
 }
 
 pub(super) async fn check(world: &Arc<World>) -> Result<(), Violation> {
-    // What chaos has begun ends, and what was told then is over.
+    // Work begun during chaos ends, and answers from then expire.
     tick(world, world.plan.ttl * 14).await?;
     for asked in [Asked::Resign, Asked::Transfer, Asked::TransferInVain] {
         if asked == Asked::TransferInVain && world.callers.len() < 3 {
@@ -54,7 +54,8 @@ async fn goes_when_asked(
     for each in ELECTIONS {
         world.withdraw(0, each).await;
     }
-    // Those of chaos may be reserved for somebody, or held with twice the ttl; a node has to be asked to let it go.
+    // After chaos the lease may be reserved for another candidate, or held with twice the ttl; and a node that holds
+    // it has to be asked to resign.
     while !world.is_told(0, election) {
         if world.elapsed() > begun + ttl * 10 + RESERVED_MAX * 2 {
             let lease = world.lease(election).await;
@@ -70,11 +71,11 @@ async fn goes_when_asked(
     if asked == Asked::TransferInVain {
         call(world, 2, election).await?;
     }
-    // What it is told holds for no longer than its lease says, also if it calls for longer.
+    // An answer never lasts longer than the lease says, even if the call asks for more.
     let longer = if still_calls { ttl } else { ttl * 2 };
     world.call(0, election, longer).await;
     world.verdict()?;
-    // The session is written anew just before, so that it outlasts the request by a whole ttl in any case.
+    // The session is renewed just before, so that it certainly outlasts the request by a whole ttl.
     call(world, 0, other).await?;
     let lease = world.lease(election).await;
     let Some((term, holder)) = lease.and_then(|it| Some((it.term, it.holder()?.clone()))) else {
@@ -134,7 +135,7 @@ async fn call(world: &Arc<World>, number: usize, election: &'static str) -> Resu
     world.verdict()
 }
 
-/// People ask the leader to resign, or to hand over to a caller.
+/// An operator asks the leader to resign, or to hand over to a caller.
 async fn ask(world: &Arc<World>, election: &str, to: Option<usize>) {
     let by = NodeId::new("people").expect("this name is valid");
     let election = name(election);
@@ -151,7 +152,7 @@ async fn ask(world: &Arc<World>, election: &str, to: Option<usize>) {
     );
 }
 
-/// Lets time pass, and looks all the while.
+/// Lets time pass, and checks all the time.
 async fn tick(world: &Arc<World>, length: Duration) -> Result<(), Violation> {
     let until = world.elapsed() + length;
     while world.elapsed() < until {

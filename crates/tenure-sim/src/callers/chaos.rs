@@ -1,4 +1,4 @@
-//! Callers call, people ask, nodes come and go, and the store fails.
+//! Callers call, operators send requests, nodes come and go, and the store fails.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::world::{ELECTIONS, World, calm, name};
 use crate::invariants::Violation;
 
-/// Makes trouble for a while, then ends all of it.
+/// Injects faults for a while, then ends all of them.
 pub(super) async fn rage(world: &Arc<World>, length: Duration) -> Result<(), Violation> {
     world.say("plan", &format!("{:?}", world.plan));
     for number in 0..world.callers.len() {
@@ -57,7 +57,7 @@ async fn call_now_and_then(world: Arc<World>, number: usize, until: Duration) {
             (
                 random.up_to(world.plan.every * 2),
                 *random.pick(&ELECTIONS),
-                // One that was told a longer time once is told so in its session from then on.
+                // A caller that once asked for a longer ttl keeps it in its session.
                 world.plan.ttl * *random.pick(&[1, 1, 1, 2]),
                 random.below(100),
                 random.up_to(world.plan.ttl / 4),
@@ -69,7 +69,7 @@ async fn call_now_and_then(world: Arc<World>, number: usize, until: Duration) {
                 world.withdraw(number, election).await;
                 continue;
             }
-            // The program ends in the middle of it, or waits no longer.
+            // The program ends during the call, or stops waiting.
             5..15 => drop_after,
             _ => world.plan.ttl * 6,
         };
@@ -131,7 +131,7 @@ fn a_node(world: &World) -> Option<usize> {
     (count > 0).then(|| world.random().index(count))
 }
 
-/// Lets a caller, or a node, do nothing for a while; its clock goes on.
+/// Pauses a caller or a node for a while; its clock goes on.
 fn pause(world: &Arc<World>, caller: usize) {
     let node = a_node(world).and_then(|number| world.nodes[number].running());
     let process = match node {

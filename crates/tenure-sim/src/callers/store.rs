@@ -1,5 +1,5 @@
-//! A store whose objects have the ages that a real one would tell: none, as that of a database or a bucket, or those since a
-//! write was begun, which may be long before it could be seen.
+//! A store whose objects have the ages of a real one: none, like a database or a bucket, or ages that count from when
+//! a write was begun, which may be long before it became visible.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tenure_store::{
     Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version, Watch,
 };
 
-/// Around a store whose ages are not passed on as they are.
+/// Wraps a store and changes its ages.
 #[derive(Debug)]
 pub(super) struct Aged {
     pub(super) store: Arc<dyn Store>,
@@ -20,8 +20,8 @@ pub(super) struct Aged {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ages {
     None,
-    /// Whoever writes a lease is stopped for so long between the beginning of its write and the moment at which it can be
-    /// seen.
+    /// The writer of a lease is stopped for this long between the start of its write and the moment at which the
+    /// write becomes visible.
     SinceBegun(Duration),
 }
 

@@ -1,4 +1,4 @@
-//! What everything in a run shares: who was told what, who leads, and the judge.
+//! The shared state of a run: the answers of callers, the leaders, and the checks.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,13 +23,13 @@ use crate::invariants::Violation;
 use crate::stack::process::Process;
 use crate::trace::Trace;
 
-/// Both are everybody's.
+/// Every caller and node takes part in both.
 pub(super) const ELECTIONS: [&str; 2] = ["nightly", "hourly"];
 
 const NAMESPACE: &str = "callers";
 const WALL_MS: u64 = 1_767_225_600_000;
 
-/// What a seed makes of a run.
+/// The parameters of a run, drawn from its seed.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) ttl: Duration,
@@ -37,9 +37,9 @@ pub(super) struct Plan {
     pub(super) nodes: usize,
     /// How long a caller waits between two calls, on average.
     pub(super) every: Duration,
-    /// How long the store takes at most, when the faults are over.
+    /// The longest latency of the store when the faults are over.
     pub(super) latency: Duration,
-    /// Whether it tells how old an object is.
+    /// Whether the store has ages.
     pub(super) ages: bool,
     pub(super) faults: Faults,
 }
@@ -47,7 +47,7 @@ pub(super) struct Plan {
 pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) memory: Arc<Memory>,
-    /// The store without faults, for people.
+    /// The store without faults, for operators.
     pub(super) view: NamespaceView,
     pub(super) callers: Vec<Caller>,
     pub(super) nodes: Vec<Host>,
@@ -70,11 +70,11 @@ pub(super) struct Caller {
     pub(super) process: Arc<Process>,
     clock: RunningClock,
     rate: u64,
-    /// What it acts on, in each election: the token, and until when.
+    /// The answer that it acts on in each election: the token, and until when.
     told: Mutex<BTreeMap<&'static str, (Token, Instant)>>,
 }
 
-/// A node that stands in all elections, while it runs.
+/// A node that is a candidate in all elections while it runs.
 pub(super) struct Host {
     pub(super) name: String,
     pub(super) store: Arc<Faulty>,
@@ -86,7 +86,7 @@ pub(super) struct Host {
 pub(super) struct Running {
     pub(super) process: Arc<Process>,
     elections: Vec<(&'static str, Election)>,
-    /// Lives as long as its elections are asked for.
+    /// Kept alive as long as its elections.
     _node: Node,
 }
 
@@ -197,13 +197,13 @@ impl World {
         callers.chain(nodes.map(|it| it.process)).collect()
     }
 
-    /// Only the first counts: what follows may follow from it.
+    /// Records a violation. Only the first counts, since later ones may be its consequences.
     fn judge(&self, property: &'static str, message: String) {
         self.say("judge", &message);
         lock(&self.violation).get_or_insert(Violation::new(property, message));
     }
 
-    /// What holds at every moment.
+    /// Checks what must hold at every moment.
     pub(super) fn check(&self) {
         for election in ELECTIONS {
             let mut leaders = Vec::new();
@@ -245,7 +245,7 @@ impl World {
         object.and_then(|object| Lease::decode(&object.value).ok())
     }
 
-    /// One call of a caller; what it was told counts until the next.
+    /// One call of a caller; the answer counts until the next one.
     pub(super) async fn call(&self, number: usize, election: &'static str, ttl: Duration) {
         let caller = &self.callers[number];
         let who = caller.id.as_str();
@@ -254,7 +254,7 @@ impl World {
         match outcome {
             Ok(outcome) => self.told(number, election, &outcome),
             Err(error) => {
-                // What it was told before is all that it knows.
+                // The earlier answer is all that it knows.
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 self.say(who, &format!("{election} failed: {error}"));
             }
@@ -288,13 +288,13 @@ impl World {
         self.say(caller.id.as_str(), &words);
     }
 
-    /// Whether it is told that it leads, and still may act on it.
+    /// Whether its last answer was "leader", and it may still act on that.
     pub(super) fn is_told(&self, number: usize, election: &str) -> bool {
         let told = lock(&self.callers[number].told).get(election).copied();
         told.is_some_and(|(_, until)| Instant::now() < until)
     }
 
-    /// It acts no longer on what it was told.
+    /// Stops acting on its last answer.
     pub(super) fn stop_work(&self, number: usize, election: &str) {
         lock(&self.callers[number].told).remove(election);
     }
@@ -368,7 +368,7 @@ impl Plan {
             callers: 2 + random.index(2),
             nodes: random.index(3),
             every: ttl / *random.pick(&[1, 3, 8]),
-            // So that a round of calls fits into a ttl several times.
+            // Short enough that several rounds of calls fit into a ttl.
             latency: latency.min(ttl / 200),
             ages: random.chance(500),
             faults,
@@ -376,7 +376,7 @@ impl Plan {
     }
 }
 
-/// Nothing goes wrong; everything takes its time.
+/// No faults, only latency.
 pub(super) fn calm(latency: Duration) -> Faults {
     Faults {
         delayed: 1.0,
@@ -386,7 +386,7 @@ pub(super) fn calm(latency: Duration) -> Faults {
 }
 
 impl Caller {
-    /// The interface, for one call: a program of its own each time.
+    /// The interface for one call, as in a new program each time.
     fn one_shot(&self, election: &str, ttl: Duration) -> OneShot {
         let elections = OneShot::new(self.store.clone(), NAMESPACE, ttl);
         let elections = elections.expect("the ttl is right");

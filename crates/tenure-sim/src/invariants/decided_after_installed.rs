@@ -1,5 +1,5 @@
-//! A leader decides only when its term stands, or stood, on the assignments: from then on every older leader's
-//! write fails.
+//! A leader decides only after its term was written to the assignments: from then on every older leader's write
+//! fails.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use tenure_core::election::Term;
 
 use super::Violation;
 
-/// A leader says that it decides from now on.
+/// Checks a leader that starts to decide.
 pub fn check(
     installed: &BTreeSet<(Term, Incarnation)>,
     term: Term,

@@ -1,4 +1,4 @@
-//! Nothing healthy is given up: a session is over, and a term ends, only for what is really so.
+//! Nothing healthy is ended: a session or a term ends only for a reason that is really true.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::store::Store;
 
 const PROPERTY: &str = "nothing healthy is given up";
 
-/// A session is over.
+/// Checks the end of a session.
 pub fn over(
     process: &Process,
     reason: &Reason,
@@ -22,10 +22,10 @@ pub fn over(
     now: Duration,
 ) -> Result<(), Violation> {
     let is_so = match reason {
-        // Trust is judged elsewhere: it ends when it ends.
+        // Trust is checked elsewhere.
         Reason::Expired => true,
         Reason::Deleted | Reason::Overwritten => oracle.hurt.contains(&process.incarnation),
-        // Whatever it was: its own sight, the store, or one answer after the other.
+        // For any cause: the process was blind, the store was down, or answers kept getting lost.
         Reason::CannotRead => process
             .unread_at
             .is_some_and(|at| now.saturating_sub(at) <= process.config.ttl),
@@ -41,7 +41,7 @@ pub fn over(
     Err(Violation::new(PROPERTY, message))
 }
 
-/// A term has ended.
+/// Checks the end of a term.
 pub fn ended(
     process: &Process,
     election: &ElectionName,

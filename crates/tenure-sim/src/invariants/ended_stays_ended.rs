@@ -1,11 +1,11 @@
-//! A session that has ended, gone or evicted, is never written again by anyone.
+//! A session that has ended (gone or evicted) is never written again by anyone.
 
 use tenure_core::session::{Record, State};
 
 use super::Violation;
 use crate::store::Applied;
 
-/// A session was written by a process.
+/// Checks a process's write of a session.
 pub fn check(applied: &Applied) -> Result<(), Violation> {
     let before = applied.before.as_ref();
     let before = before.and_then(|object| Record::decode(&object.bytes).ok());

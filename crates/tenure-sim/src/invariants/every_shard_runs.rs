@@ -1,10 +1,10 @@
-//! No shard is lost for ever: when nothing is wrong any more, each that some node can run is running.
+//! No shard is lost for ever: when nothing is wrong any more, every shard that some node can run is running.
 
 use tenure_core::cluster::Shard;
 
 use super::Violation;
 
-/// Judges what is left undone when there was time enough for everything.
+/// Checks that no shard is idle when there was enough time for everything.
 pub fn check(idle: &[Shard], message: impl FnOnce() -> String) -> Result<(), Violation> {
     match idle {
         [] => Ok(()),

@@ -1,4 +1,4 @@
-//! A session is evicted only a whole ttl of the record after its last write was begun, in real time.
+//! A session is evicted no earlier than a whole ttl of its record after its last write was begun, in real time.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::Violation;
 use crate::oracle::Oracle;
 use crate::store::Applied;
 
-/// A session was written by a process.
+/// Checks a process's write of a session.
 pub fn check(now: Duration, applied: &Applied, oracle: &Oracle) -> Result<(), Violation> {
     let Ok(after) = Record::decode(&applied.after.bytes) else {
         return Ok(());
@@ -16,7 +16,7 @@ pub fn check(now: Duration, applied: &Applied, oracle: &Oracle) -> Result<(), Vi
     let (State::Evicted { by }, Some(before)) = (&after.state, &applied.before) else {
         return Ok(());
     };
-    // The ttl that the process really has: it is what its own trust is made of.
+    // The process's real ttl, which its own trust is based on.
     let Some(config) = oracle.configs.get(&after.incarnation) else {
         return Ok(());
     };

@@ -1,11 +1,11 @@
-//! No process ever lowers a fence, or moves it to another row of terms.
+//! No process ever lowers a fence, or moves it to another lineage.
 
 use tenure_core::ElectionName;
 use tenure_core::election::Fence;
 
 use super::Violation;
 
-/// A fence was replaced by a process.
+/// Checks a process's write of a fence.
 pub fn check(election: &ElectionName, before: &Fence, after: &Fence) -> Result<(), Violation> {
     if after.term > before.term && after.lineage == before.lineage {
         return Ok(());

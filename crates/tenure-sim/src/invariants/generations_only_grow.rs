@@ -6,7 +6,7 @@ use tenure_core::cluster::{Generation, Shard};
 
 use super::Violation;
 
-/// A shard is about to be started.
+/// Checks a shard that is about to be started.
 pub fn check(
     highest: &mut BTreeMap<Shard, Generation>,
     shard: &Shard,

@@ -5,7 +5,7 @@ use tenure_core::session::{Record, State};
 use super::Violation;
 use crate::process::Process;
 
-/// A session was written by a process.
+/// Checks a process's write of a session.
 pub fn check<'a>(
     after: &Record,
     mut processes: impl Iterator<Item = &'a Process>,

@@ -1,4 +1,4 @@
-//! Nobody is elected before the fence was raised to its very term, by itself.
+//! A process is elected only after it has raised the fence to its own term itself.
 
 use tenure_core::election::Term;
 use tenure_core::{ElectionName, Incarnation};
@@ -6,7 +6,7 @@ use tenure_core::{ElectionName, Incarnation};
 use super::Violation;
 use crate::oracle::Oracle;
 
-/// A process was elected.
+/// Checks an election.
 pub fn check(
     oracle: &Oracle,
     election: &ElectionName,

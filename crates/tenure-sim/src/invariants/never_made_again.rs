@@ -1,4 +1,4 @@
-//! A session that has stood is never made again by its process, whatever happened to the object.
+//! A process never creates its session a second time, whatever happened to the object.
 
 use tenure_core::node::Request;
 use tenure_core::{Expect, Moment};
@@ -6,7 +6,7 @@ use tenure_core::{Expect, Moment};
 use super::Violation;
 use crate::process::Process;
 
-/// A process sends a request. What was sent before it knew that it had joined may still arrive later.
+/// Checks a request. Requests sent before the process knew that it had joined may still arrive later.
 pub fn check(process: &Process, request: &Request) -> Result<(), Violation> {
     let Request::WriteSession { record, expect } = request else {
         return Ok(());

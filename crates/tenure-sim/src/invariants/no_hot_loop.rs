@@ -5,11 +5,11 @@ use crate::process::Process;
 
 const PROPERTY: &str = "no hot loop";
 
-/// The most requests of one process in a second, per part that sends requests of its own, at a ttl of
-/// ten seconds. Retries come every 0.3 s at the earliest, and each may be a read and a write.
+/// The most requests per second of one process, for each part that sends its own requests, at a ttl of ten seconds.
+/// Retries come every 0.3 s at the earliest, and each may be a read and a write.
 const REQUESTS_PER_SECOND_MAX: u64 = 15;
 
-/// A process was woken and did nothing, so often at one moment.
+/// Checks how often a process was woken for nothing at one moment.
 pub fn woken(process: &Process) -> Result<(), Violation> {
     if process.idle_wakes < 3 {
         return Ok(());
@@ -24,7 +24,7 @@ pub fn woken(process: &Process) -> Result<(), Violation> {
     ))
 }
 
-/// A process sent so many requests in a second. Shorter ttls and more elections make more of them.
+/// Checks how many requests a process sent in a second. Shorter ttls and more elections allow more.
 pub fn sent(process: &Process, elections: usize, requests: u64) -> Result<(), Violation> {
     // The session, and for each election the lease and its holder.
     let parts = 1 + 2 * elections as u64;

@@ -1,9 +1,9 @@
 //! At most one process trusts itself as the leader of an election.
 //!
-//! Each is asked by its own clock. A paused process counts while its clock says so: it may already have
-//! checked. A crashed one does not. Only where lease and fence were both wiped may a leader of the old
-//! row of terms meet one of the new; within one row never. Copies of a process both trust themselves by what the one
-//! that they were did last, and either may give up what the other believes to have: for a ttl, and no longer.
+//! Each process is judged by its own clock. A paused process counts as long as its clock allows: it may already have
+//! checked its trust. A crashed one does not. Leaders of two lineages may overlap only where lease and fence were
+//! both wiped; within one lineage never. Two copies of a process may both trust themselves because of what the
+//! original did last, and each may release what the other believes to hold: for a ttl, and no longer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::Violation;
 use crate::oracle::Oracle;
 use crate::process::Process;
 
-/// Judges all processes at one real time.
+/// Checks all processes at one real time.
 pub fn check<'a>(
     now: Duration,
     election: &ElectionName,

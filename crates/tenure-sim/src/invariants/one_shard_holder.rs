@@ -1,6 +1,7 @@
-//! A shard is trusted by one process at most.
+//! At most one process trusts itself with a shard.
 //!
-//! Each is asked by its own clock. A paused process counts while its clock says so: it may already have checked.
+//! Each process is judged by its own clock. A paused process counts as long as its clock allows: it may already have
+//! checked its trust.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use tenure_core::cluster::{Generation, Shard};
 
 use super::Violation;
 
-/// Judges all who trust themselves with something at one real time: what, in which generation, and who.
+/// Checks all processes that trust themselves with a shard at one real time: the shard, the generation, and the
+/// process.
 pub fn check<'a>(
     trusted: impl Iterator<Item = (&'a Shard, Generation, u64)>,
 ) -> Result<(), Violation> {

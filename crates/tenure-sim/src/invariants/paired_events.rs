@@ -1,5 +1,5 @@
-//! Elected and ended alternate, per process and election, with equal terms; and nothing is led while the
-//! work of an earlier term goes on.
+//! Per process and election, the events elected and ended alternate, with equal terms; and a process does not lead
+//! while work of an earlier term still runs.
 
 use tenure_core::ElectionName;
 use tenure_core::election::Term;
@@ -10,7 +10,7 @@ use crate::process::Process;
 
 const PROPERTY: &str = "every elected has one ended";
 
-/// A process was elected.
+/// Checks an election.
 pub fn elected(
     oracle: &Oracle,
     process: &Process,
@@ -35,7 +35,7 @@ pub fn elected(
     Ok(())
 }
 
-/// A term has ended, or is to stop.
+/// Checks a term that has ended, or that has to stop.
 pub fn ended(
     oracle: &Oracle,
     process: &Process,

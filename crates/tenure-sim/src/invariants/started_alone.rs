@@ -1,10 +1,10 @@
-//! A process starts no shard while an older generation of it has not ended there, trusted or not.
+//! A process does not start a shard while an older generation of it still runs there, trusted or not.
 
 use tenure_core::cluster::{Generation, Shard};
 
 use super::Violation;
 
-/// A shard is about to be started in a process where these have not ended.
+/// Checks a shard that is about to be started, given the ones that have not ended in its process.
 pub fn check<'a>(
     mut running: impl Iterator<Item = &'a (Shard, Generation)>,
     shard: &Shard,

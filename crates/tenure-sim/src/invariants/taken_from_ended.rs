@@ -1,5 +1,5 @@
-//! A lease is taken over only from a session that has ended: gone, evicted, or missing for its whole ttl; or from a caller
-//! that was asked to go, when the request has stood for that.
+//! A lease is taken over only from a session that has ended: gone, evicted, or missing for its whole ttl; or from a
+//! one-shot caller that was asked to resign at least a ttl ago.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::Violation;
 use crate::oracle::Oracle;
 use crate::store::{Key, Store};
 
-/// A lease was written by a process, over one that was written at a real time.
+/// Checks a process's write of a lease, given when the previous one was written, in real time.
 pub fn check(
     now: Duration,
     election: &ElectionName,

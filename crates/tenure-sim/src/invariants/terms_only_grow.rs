@@ -1,4 +1,4 @@
-//! A term has one incarnation, and within a row of terms each is higher than the one before.
+//! A term belongs to one incarnation, and within a lineage each term is higher than the one before.
 
 use tenure_core::election::Term;
 use tenure_core::{ElectionName, Incarnation, Lineage};
@@ -6,7 +6,7 @@ use tenure_core::{ElectionName, Incarnation, Lineage};
 use super::Violation;
 use crate::oracle::Oracle;
 
-/// A process was elected.
+/// Checks an election.
 pub fn check(
     oracle: &Oracle,
     election: &ElectionName,

@@ -8,7 +8,7 @@ use crate::process::Process;
 
 const PROPERTY: &str = "trust is backed by what the store did";
 
-/// Judges one process.
+/// Checks one process.
 pub fn check(
     process: &Process,
     elections: &[ElectionName],

@@ -1,4 +1,4 @@
-//! Only the holder vacates a lease, and not before its work has ended or its term has lapsed under it.
+//! Only the holder vacates a lease, and not before its work has ended or its term has lapsed.
 
 use tenure_core::ElectionName;
 use tenure_core::election::{EndReason, Lease};
@@ -8,7 +8,7 @@ use crate::process::Process;
 
 const PROPERTY: &str = "a lease is vacated by its holder after its work";
 
-/// A lease was written by a process.
+/// Checks a process's write of a lease.
 pub fn check<'a>(
     election: &ElectionName,
     before: &Lease,
@@ -28,7 +28,7 @@ pub fn check<'a>(
     }
     let process = processes.find(|process| process.incarnation == writer);
     let working = process.and_then(|process| process.work.get(election));
-    // Trust had ended before, which other invariants see to.
+    // Trust had ended before, which other invariants check.
     let lapsed = after.history.last().is_some_and(|past| {
         let reasons = [EndReason::Expired, EndReason::WorkDidNotStop];
         reasons

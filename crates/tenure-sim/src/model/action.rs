@@ -1,40 +1,40 @@
-//! What can happen next.
+//! The possible steps.
 
 /// One step. Requests, copies and ends of work are named by their position in the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// A request is carried out and answered.
     Answer(usize),
-    /// A request is carried out; its answer takes longer.
+    /// A request is carried out; its answer comes later.
     Apply(usize),
     /// The answer to a request that was carried out arrives.
     Deliver(usize),
-    /// A copy of a write that was given up arrives at the store.
+    /// A copy of an abandoned write arrives at the store.
     Land(usize),
-    /// A page of a listing is read by the store, and arrives.
+    /// The store reads a page of a listing, and it arrives.
     Page(usize),
-    /// A page of a listing is read by the store; it takes longer to arrive.
+    /// The store reads a page of a listing; it arrives later.
     ReadPage(usize),
     /// A page that was read arrives.
     PageBack(usize),
-    /// Work has ended that was told to.
+    /// Work that was told to stop has ended.
     EndWork(usize),
-    /// A process that was paused goes on: first with the time, or with what has come meanwhile.
+    /// A paused process continues, first with a timer, or with the inputs that have arrived meanwhile.
     Resume {
-        /// Which.
+        /// Its number.
         process: u64,
-        /// Whether it notices the time first.
+        /// Whether its timer comes first.
         time_first: bool,
     },
-    /// The caller is told what the lease says.
+    /// The caller gets an answer from the lease.
     Told,
-    /// Time passes to the next moment that anyone waits for.
+    /// Time passes to the next moment that anything waits for.
     Tick,
-    /// Something goes wrong.
+    /// A fault strikes.
     Fault(Kind, u64),
 }
 
-/// What can go wrong, or be asked for. What it strikes is a number of the action.
+/// The kinds of faults and requests. The action's number says what it strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "each name says it, and the state says how")]
 pub enum Kind {
@@ -59,7 +59,7 @@ pub enum Kind {
     Resign,
     Transfer,
     RequestResign,
-    // The caller; a transfer by the process that is to lead.
+    // The caller; for a transfer, the number of the process that should lead.
     CallerCalls,
     CallerAsked,
     CallerAskedToTransfer,
@@ -70,7 +70,7 @@ pub enum Kind {
     SessionDeleted,
 }
 
-/// All of them.
+/// All kinds.
 pub const FAULTS: [Kind; 24] = [
     Kind::Refused,
     Kind::AnswerLost,
@@ -99,7 +99,7 @@ pub const FAULTS: [Kind; 24] = [
 ];
 
 impl Action {
-    /// The fault that it is.
+    /// The simulation's fault of this kind.
     #[must_use]
     pub fn kind(&self) -> Option<Kind> {
         match self {

@@ -1,4 +1,4 @@
-//! What follows if nothing else goes wrong: a leader, in time.
+//! If nothing else goes wrong, there is a leader in time.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use super::search::World;
 use super::state::State;
 use crate::invariants::Violation;
 
-/// Lets the world run alone: what is paused goes on, whatever is on its way arrives, work ends, and one
-/// process leads within the time that it may take.
+/// Lets the world run without faults: paused processes continue, requests in transit arrive, work ends, and one
+/// process must lead within the bound.
 pub(super) fn converges(mut state: State) -> Result<(), Violation> {
     let from = state.now();
     let deadline = from + bound(&state);
@@ -36,8 +36,9 @@ fn next(state: &State, deadline: Duration) -> Option<Action> {
         .or_else(|| (state.now() < deadline).then_some(Action::Tick))
 }
 
-/// A dead leader is evicted after its ttl; the one it handed over to may be dead too, or a lease was deleted or
-/// restored, which costs another; and one that has resigned stands back. Then comes the next look.
+/// A dead leader is evicted after its ttl. Its successor by transfer may be dead too, or a lease was deleted or
+/// restored, which costs another ttl; and a process that has resigned is not a candidate for a while. Then comes the
+/// next look.
 fn bound(state: &State) -> Duration {
     let ttl = state.ttl_max();
     ttl * 3 + ttl / 50 + state.heartbeat_max() * 3

@@ -1,5 +1,5 @@
-//! A state as a number of 128 bits: two states with one number are taken for one. With a hundred million states
-//! the chance that any two differ and collide is below one in 10^22.
+//! A state as a number of 128 bits: states with equal numbers count as equal. With a hundred million states the
+//! chance that any two differ and collide is below one in 10^22.
 
 use std::hash::{Hash, Hasher};
 

@@ -1,4 +1,4 @@
-//! What is looked at: a few processes and faults each time, so that each look is exhaustive.
+//! The checks: a few processes and faults in each, so that each can be exhaustive.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn bounds(name: &'static str, window_millis: u64, horizon_seconds: u64) -> Bound
         twins: false,
         lists: false,
         caller: false,
-        // A copy is one process more, and is looked at alone; so is a caller.
+        // A copy is an additional process and has its own checks, and so does a caller.
         kinds: others(&[Kind::Copied, Kind::PageLost, Kind::PageSlow], &OF_CALLERS),
         states_max: u64::MAX,
     }
@@ -37,7 +37,7 @@ const REQUESTS: [Kind; 5] = [
     Kind::Duplicated,
 ];
 
-/// Without those after which a process starts anew, of which there are too many ways to go on.
+/// Leaves out faults after which a process starts again, since too many states follow.
 const OTHERS: [Kind; 7] = [
     Kind::Pause,
     Kind::Resign,
@@ -48,7 +48,7 @@ const OTHERS: [Kind; 7] = [
     Kind::SessionDeleted,
 ];
 
-/// What happens to listings, and what a page may show or hide.
+/// Faults of listings, and of what a page may show or hide.
 const OF_LISTINGS: [Kind; 7] = [
     Kind::PageLost,
     Kind::PageSlow,
@@ -59,7 +59,7 @@ const OF_LISTINGS: [Kind; 7] = [
     Kind::LeaseRestored,
 ];
 
-/// What is asked of a caller, and what it does.
+/// Requests to a caller, and its actions.
 const OF_CALLERS: [Kind; 3] = [
     Kind::CallerCalls,
     Kind::CallerAsked,
@@ -74,7 +74,7 @@ const OF_THREE: [Kind; 5] = [
     Kind::LeaseDeleted,
 ];
 
-/// All of them, for `make model`.
+/// All checks, for `make model`.
 #[must_use]
 pub fn all() -> Vec<Bounds> {
     vec![
@@ -136,7 +136,7 @@ pub fn all() -> Vec<Bounds> {
     ]
 }
 
-/// Small ones, for the tests.
+/// Small checks, for the tests.
 #[must_use]
 pub fn small() -> Vec<Bounds> {
     vec![

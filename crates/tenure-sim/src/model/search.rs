@@ -1,4 +1,4 @@
-//! The search itself: every state that can be reached is entered once, and judged.
+//! The search itself: every reachable state is entered once, and checked.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;
@@ -12,60 +12,60 @@ use crate::invariants::Violation;
 
 /// A whole world at one moment.
 pub(super) trait World: Clone + Hash {
-    /// What is looked at.
+    /// The bounds of a check.
     type Bounds;
     /// One step.
     type Action: Debug;
-    /// What can go wrong.
+    /// The kinds of faults.
     type Kind: Ord;
 
-    /// How it begins.
+    /// The first state.
     fn first(bounds: &Self::Bounds) -> Result<Self, Violation>;
-    /// What time it is.
+    /// The present time.
     fn now(&self) -> Duration;
-    /// What can happen next.
+    /// The possible actions.
     fn actions(&self, bounds: &Self::Bounds) -> Vec<Self::Action>;
-    /// The fault that an action is.
+    /// The kind of fault of an action, if it is one.
     fn kind(action: &Self::Action) -> Option<Self::Kind>;
-    /// Lets something happen, and judges what comes of it.
+    /// Takes an action, and checks the result.
     fn take(&mut self, action: &Self::Action) -> Result<(), Violation>;
-    /// Whether nothing can go wrong any more, and nothing that went wrong goes on.
+    /// Whether no fault can strike any more, and none still has effects.
     fn is_calm(&self) -> bool;
-    /// Whether it is let run right after a fault, too.
+    /// Whether convergence is also checked right after each fault.
     fn converges_after_faults() -> bool;
-    /// Lets it run alone: all must come right in time.
+    /// Runs on without faults: it must converge in time.
     fn converges(self) -> Result<(), Violation>;
 }
 
-/// What an exhaustive look found, if nothing was broken.
+/// The figures of a check without a violation.
 #[derive(Debug, Clone)]
 pub struct Explored<K> {
-    /// How many different states there are.
+    /// The number of different states.
     pub states: u64,
-    /// How many steps between them.
+    /// The number of steps between them.
     pub steps: u64,
-    /// How many times the world was let run alone.
+    /// How many times the world ran on without faults.
     pub calm_runs: u64,
     /// How often each fault struck.
     pub faults: BTreeMap<K, u64>,
-    /// Whether there was nothing more to look at.
+    /// Whether everything was explored.
     pub is_complete: bool,
     /// How long it took.
     pub took: Duration,
 }
 
-/// What broke something, step by step.
+/// A violation, with the steps that led to it.
 #[derive(Debug, Clone)]
 pub struct Counterexample {
     /// What was broken.
     pub violation: Violation,
-    /// How.
+    /// The steps.
     pub path: Vec<String>,
-    /// How many states were looked at before.
+    /// How many states were explored before.
     pub states: u64,
 }
 
-/// The steps to a state, shared by all that come after it.
+/// The steps to a state, shared by all later states.
 #[derive(Debug)]
 struct Trail<A> {
     before: Option<Arc<Trail<A>>>,
@@ -73,10 +73,10 @@ struct Trail<A> {
     action: A,
 }
 
-/// The steps to a state of this world; none to the first.
+/// The steps to a state of this world; `None` for the first.
 type Steps<W> = Option<Arc<Trail<<W as World>::Action>>>;
 
-/// Looks at everything within the bounds, but at so many states at most.
+/// Explores everything within the bounds, but at most this many states.
 pub(super) fn search<W: World>(
     bounds: &W::Bounds,
     states_max: u64,
@@ -139,7 +139,7 @@ pub(super) fn search<W: World>(
     Ok(explored)
 }
 
-/// A machine that panics has broken something too.
+/// Turns a machine's panic into a violation.
 fn guarded<T>(run: impl FnOnce() -> Result<T, Violation>) -> Result<T, Violation> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => result,

@@ -31,7 +31,7 @@ mod listings;
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// More steps than this at one moment are a machine that asks and asks.
+/// More steps than this at one moment mean that a machine sends requests in a loop.
 const RUSH_MAX: u32 = 500;
 
 #[derive(Debug, Clone)]
@@ -43,18 +43,18 @@ pub(super) struct State {
     processes: BTreeMap<u64, Process>,
     started: u64,
     flights: Vec<Flight>,
-    /// Pages that were asked for.
+    /// Pages that were requested.
     pages: Vec<listings::Flight>,
     /// The looks that wait for a page, by process.
     asked: BTreeMap<u64, Vec<Poll>>,
     lists: bool,
-    /// Who only calls now and then.
+    /// The one-shot caller, if there is one.
     caller: Option<caller::Caller>,
-    /// Writes that nobody waits for any more, and that may still arrive.
+    /// Abandoned writes that may still arrive.
     late: Vec<Late>,
-    /// Work that is to end.
+    /// Work that has to end.
     ends: Vec<End>,
-    /// The lease before the last.
+    /// The previous version of the lease.
     copy: Option<Vec<u8>>,
     last_lease: Option<Vec<u8>>,
     faults: u8,
@@ -77,7 +77,7 @@ struct Flight {
     request: Request,
     started: Moment,
     deadline: Duration,
-    /// Time may pass before it is carried out and answered.
+    /// Whether time may pass before it is carried out and answered.
     is_slow: bool,
     answer: Option<Answer>,
 }
@@ -139,7 +139,7 @@ impl World for State {
         self.happen(action)
     }
 
-    /// Whether nothing can go wrong any more, and nothing that went wrong goes on.
+    /// Whether no fault can strike any more, and none still has effects.
     fn is_calm(&self) -> bool {
         let can_fail = self.faults > 0 && self.now <= self.window;
         let is_loose = !self.late.is_empty()
@@ -272,7 +272,7 @@ impl State {
         !prompt && self.ends.iter().all(|end| end.hangs)
     }
 
-    /// Whether one process leads, and has asked the store for all that its trust rests on after that moment.
+    /// Whether one process leads, and everything that its trust rests on was requested after that moment.
     pub(super) fn is_led_since(&self, moment: Duration) -> bool {
         let [leader] = self.leaders()[..] else {
             return false;
@@ -284,7 +284,7 @@ impl State {
         until.is_some_and(|(_, until)| until > renewed)
     }
 
-    /// What happens next if nothing goes wrong; `None` if only time passes.
+    /// The next step if nothing goes wrong; `None` if only time passes.
     pub(super) fn next_alone(&self) -> Option<Action> {
         if let Some((&process, _)) = self.processes.iter().find(|(_, it)| it.paused.is_some()) {
             return Some(Action::Resume {
@@ -311,7 +311,7 @@ impl State {
         if let Some(page) = self.next_page() {
             return Some(page);
         }
-        // Work ends as late as it can: whatever does not wait for it shows.
+        // Work ends as late as possible, so that code that fails to wait for it is found.
         (!self.ends.is_empty()).then_some(Action::EndWork(0))
     }
 
@@ -379,8 +379,8 @@ impl State {
         self.check()
     }
 
-    /// Forgets copies of writes that can never be applied: what they expect was there once, or nothing was and
-    /// nobody deletes any more.
+    /// Drops copies of writes that can never be applied: they expect a version that is gone, or no object where one
+    /// exists and nothing is deleted any more.
     fn drop_stale(&mut self) {
         let (store, can_delete) = (&self.store, self.faults > 0 && self.now <= self.window);
         self.late.retain(|late| {
@@ -412,7 +412,7 @@ impl State {
         self.check_caller()
     }
 
-    /// A process gives up waiting for an answer.
+    /// A process stops waiting for an answer.
     fn silence(&mut self, at: usize, refused: bool) -> Result<(), Violation> {
         let flight = self.flights.remove(at);
         let written = if refused {
@@ -424,7 +424,7 @@ impl State {
         self.deliver(flight.process, Input::Answer(flight.ticket, answer))
     }
 
-    /// A copy of a request stays on its way.
+    /// A copy of a request stays in transit.
     fn set_loose(&mut self, at: usize) {
         let flight = &self.flights[at];
         self.late.push(Late {
@@ -469,7 +469,7 @@ impl State {
         let pages = self.pages.iter().map(|page| page.deadline);
         let next = wakes.chain(deadlines).chain(pages);
         let next = next.chain(self.caller_wakes_at()).min();
-        // Whoever is paused wakes at the same moments as the others, or alone.
+        // Paused processes wake when the others do or, if all are paused, a second later.
         let alone = self.now + Duration::from_secs(1);
         self.now = next.unwrap_or(alone).max(self.now);
         self.rush = 0;
@@ -487,7 +487,7 @@ impl State {
         self.give_up_pages()
     }
 
-    /// Wakes everyone who wants to: each touches nothing but itself, so the order does not matter.
+    /// Wakes every process that is due. Each touches only itself, so the order does not matter.
     fn settle(&mut self) -> Result<(), Violation> {
         loop {
             let due = self.processes.iter().find(|(_, process)| {
@@ -560,7 +560,7 @@ impl State {
         }
     }
 
-    /// Its requests are on their way all the same. Returns where it ran.
+    /// Its requests are still in transit. Returns where it ran.
     fn crash(&mut self, id: u64) -> usize {
         let process = self.processes.remove(&id).expect("only those that run");
         self.oracle.forget(process.known_as);
@@ -586,8 +586,8 @@ impl State {
         }
     }
 
-    /// A second process that is in every way as this one is, and goes on when it is resumed: a checkpoint that was
-    /// restored, or a snapshot of a virtual machine.
+    /// Makes an exact copy of a process, which continues when it is resumed: like a restored checkpoint, or a
+    /// snapshot of a virtual machine.
     fn copy(&mut self, id: u64) {
         self.started += 1;
         let known_as = Incarnation(u128::from(self.started));
@@ -599,7 +599,7 @@ impl State {
         copy.label = format!("{}, copy {:x}", copy.label, self.started);
         copy.known_as = known_as;
         copy.paused = Some(Vec::new());
-        // Nobody starts it again.
+        // It is not started again.
         copy.replaced = true;
         let ends = self.ends.iter().filter(|end| end.process == id);
         let ends: Vec<End> = ends.cloned().collect();
@@ -639,10 +639,10 @@ impl State {
             process.work.remove(election);
         }
         let woken = matches!(input, Input::Wake);
-        // As the driver has it: what settles a write is read by itself.
+        // As in the driver: the read that settles a write is sent separately.
         let settles = matches!(input, Input::Answer(_, Answer::Written(_)));
         let lists = process.listings.is_some() && !settles;
-        // With the counter this is unlike any other write, and leads to no more states than there are.
+        // With the counter this differs from every other write, without adding states.
         let now = Now {
             nonce: Nonce(u128::from(id)),
             ..process.clock.now(self.now)
@@ -693,7 +693,7 @@ impl State {
         never_made_again::check(process, &request)?;
         let started = process.clock.moment(self.now);
         let deadline = process.clock.real(started + within).unwrap_or(self.now);
-        // In the order of their names, not of their sending, which does not matter.
+        // In the order of their names: the order of sending does not matter.
         let at = self
             .flights
             .partition_point(|flight| (flight.process, flight.ticket) < (id, ticket));

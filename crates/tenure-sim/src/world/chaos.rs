@@ -1,4 +1,4 @@
-//! What happens to processes, to the store, and to objects by hand.
+//! Faults of processes and of the store, and damage to objects by operators.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::faults::{Action, Fault};
 use crate::invariants::Violation;
 use crate::store::Key;
 
-/// What people's writes are signed with.
+/// The incarnation that operators' writes carry.
 const PEOPLE: Incarnation = Incarnation(0xffff_ffff);
 
 impl World {
-    /// Something happens, and something else later.
+    /// Lets one fault happen, and schedules the next.
     pub(crate) fn chaos(&mut self) -> Result<(), Violation> {
         if self.is_calm {
             return Ok(());
@@ -107,7 +107,7 @@ impl World {
         self.say(&format!("the store is down for {length:?}{silently}"));
     }
 
-    /// Shorter than a ttl mostly, sometimes longer.
+    /// A duration, mostly shorter than a ttl, sometimes longer.
     fn some_time(&mut self) -> Duration {
         let ttl = self.ttl_max();
         let most = if self.random.chance(700) {
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// It loses the right to read, or what decrypts; it writes on.
+    /// Makes a process blind: it loses the permission to read, or the key to decrypt, but can still write.
     pub(crate) fn blind(&mut self, id: u64, length: Duration) {
         if let Some(process) = self.processes.get_mut(&id) {
             self.faults.count(Fault::Blind);
@@ -211,7 +211,7 @@ impl World {
         self.join(id, election, (!stands).then_some(100))
     }
 
-    /// Who leads, by its own clock.
+    /// The process that leads, by its own clock.
     pub(crate) fn leader_of(&self, election: &ElectionName) -> Option<u64> {
         let mut leaders = self.processes.iter();
         let (&id, _) = leaders.find(|(_, process)| process.leads(election, self.now).is_some())?;
@@ -279,8 +279,8 @@ impl World {
         }
     }
 
-    /// Whether the fence remembers the highest term. Without it nothing tells that a lease is too old, so
-    /// a second object lost before the first was made again is beyond what can be promised.
+    /// Whether the fence has the highest term. Without it nothing shows that a lease is too old. So if a second
+    /// object is lost before the first one is written again, nothing can be promised.
     fn fence_is_whole(&self, election: &ElectionName) -> bool {
         let highest = self
             .oracle
@@ -306,7 +306,7 @@ impl World {
             .get(election)
             .map(Vec::as_slice)
             .unwrap_or_default();
-        // Yesterday's copy, or the one from just before.
+        // An old copy, or a recent one.
         let recent = copies.len().saturating_sub(4);
         let from = if self.random.chance(500) { recent } else { 0 };
         let copy = self.random.pick_if_any(&copies[from..]).cloned();
@@ -333,7 +333,7 @@ impl World {
         }
     }
 
-    /// People remove what nobody can read.
+    /// Operators delete an unreadable lease.
     pub(crate) fn repair_lease(&mut self, election: &ElectionName) {
         let key = Key::Lease(election.clone());
         let damaged = self.store.get(&key).is_some() && self.store.lease(election).is_none();
@@ -344,7 +344,7 @@ impl World {
         }
     }
 
-    /// Whether the lease tells what the fence does: who led last, and that it ended or still leads.
+    /// Whether the lease holds what the fence does: who led last, and that it ended or still leads.
     fn lease_is_whole(&self, election: &ElectionName) -> bool {
         let (Some(lease), Some(fence)) = (self.store.lease(election), self.store.fence(election))
         else {
@@ -357,7 +357,7 @@ impl World {
         holds || history.any(|past| (past.term, past.incarnation) == installed)
     }
 
-    /// Only while the lease is whole: without the fence it has to tell all.
+    /// Deletes the fence, but only while the lease is complete: without the fence it has to hold everything.
     fn delete_fence(&mut self, election: &ElectionName) {
         if self.fence_is_whole(election) && self.lease_is_whole(election) {
             let key = Key::Fence(election.clone());
@@ -367,8 +367,8 @@ impl World {
         }
     }
 
-    /// Both at once. Whoever is just installing goes on with what it knows of the lease. A lease that is still on
-    /// its way, to be made where there is none, would be an older copy restored while the fence is missing, of
+    /// Deletes both at once. A process that is just installing its term continues with what it knows of the lease.
+    /// Not while a write that creates a lease is in transit: it would be an older copy restored without a fence, for
     /// which nothing is promised.
     fn wipe(&mut self, election: &ElectionName) {
         let is_whole = self.fence_is_whole(election) && self.lease_is_whole(election);
@@ -400,8 +400,8 @@ impl World {
 
     // ---- calm ---------------------------------------------------------------------------------------
 
-    /// The faults end: the store answers, paused processes go on, hanging work stops, what was under way
-    /// arrives, and what should run does, or is dead for good.
+    /// Ends the faults: the store answers, paused processes continue, hanging work stops, requests in transit arrive,
+    /// and processes that should run do, or stay dead.
     pub(crate) fn calm_down(&mut self) {
         self.say("the faults are over");
         self.is_calm = true;
@@ -421,7 +421,7 @@ impl World {
                 self.plan_in(self.plan.latency, Happening::Start { slot });
             }
         }
-        // Everyone stands again, so that there is someone to be elected.
+        // All processes are candidates again, so that one can be elected.
         let ids: Vec<u64> = self.processes.keys().copied().collect();
         for id in ids {
             for election in self.elections.clone() {
@@ -441,7 +441,7 @@ impl World {
         }
     }
 
-    /// Whether a session stands in the store.
+    /// Whether a session is alive in the store.
     pub(crate) fn is_alive(&self, incarnation: Incarnation) -> bool {
         let record = self.store.session(incarnation);
         record.is_some_and(|record| record.state == State::Alive)

@@ -1,4 +1,4 @@
-//! What a driver does when a machine says something, and what is judged when a write was applied.
+//! Carries out the outputs of machines like a driver, and checks applied writes.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ impl World {
         Ok(())
     }
 
-    /// The next incarnation starts at once, or when this one has left.
+    /// Starts the next incarnation at once, or when this one has left.
     fn on_over(&mut self, id: u64) {
         let at_once = self.random.chance(500);
         let joins_late = !self.is_calm && self.random.chance(100);
@@ -142,7 +142,7 @@ impl World {
         Ok(())
     }
 
-    /// People keep copies, and the store gives hints.
+    /// Keeps a copy for operators, and sends the store's hints.
     pub(crate) fn on_lease_changed(&mut self, election: &ElectionName, bytes: Vec<u8>) {
         self.copies.entry(election.clone()).or_default().push(bytes);
         let ids: Vec<u64> = self.processes.keys().copied().collect();

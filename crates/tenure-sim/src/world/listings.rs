@@ -1,4 +1,4 @@
-//! Looks at leases by listings: pages that are lost, late, or come when a part of them has changed.
+//! Reading leases through listings: pages that are lost, late, or partly out of date when they arrive.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::invariants::Violation;
 use crate::judge;
 use crate::store::{Access, Key};
 
-/// A page that was asked for.
+/// A requested page.
 #[derive(Debug)]
 pub(crate) struct Flight {
     process: u64,
     begun_at: Duration,
-    /// Whoever had asked when it was sent: only to them it says anything.
+    /// The looks that were waiting when it was sent: it may answer only those.
     asked: Vec<Poll>,
     after: Option<ElectionName>,
     /// How many leases fit on it.
@@ -52,7 +52,7 @@ impl World {
         self.asked.entry(id).or_default().push(poll);
     }
 
-    /// Asks for whatever is due.
+    /// Requests the pages that are due.
     pub(crate) fn serve_listings(&mut self, id: u64) -> Result<(), Violation> {
         let Some(process) = self.processes.get_mut(&id) else {
             self.asked.remove(&id);
@@ -132,7 +132,7 @@ impl World {
         self.plan_in(after, Happening::PageBack { flight, came });
     }
 
-    /// A page is a heavier request than others, and slow more often.
+    /// The latency of a page, which is a heavier request than others and slow more often.
     fn page_latency(&mut self) -> Duration {
         let usual = self.plan.latency;
         let slow = self.plan.slow * 4;
@@ -143,7 +143,8 @@ impl World {
         }
     }
 
-    /// The store reads it: what the page shows of a lease is as good as a read then, to those who had asked.
+    /// The store reads the page: for the looks that were waiting, this is as good as reading the lease at that
+    /// moment.
     pub(crate) fn read_page(&mut self, id: u64) {
         let Some(flight) = self.pages.get_mut(&id) else {
             return;

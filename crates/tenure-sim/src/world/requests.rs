@@ -1,4 +1,4 @@
-//! Requests on their way: lost, late, twice, or answered.
+//! Requests in transit: lost, late, duplicated, or answered.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ pub(crate) struct Flight {
     started: Moment,
     begun_at: Duration,
     answered: bool,
-    /// How many copies are still on their way to the store.
+    /// How many copies are still in transit to the store.
     copies: u64,
     fate: Fate,
 }
 
-/// What comes back.
+/// The reply to a request.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// What the store said.
+    /// The store's answer.
     Answer(Box<Answer>),
-    /// The store could not be reached, for sure.
+    /// The store was certainly not reached.
     Refused,
     /// Nothing came back.
     Lost,
@@ -116,7 +116,7 @@ impl World {
                     );
                 }
                 if at_once {
-                    // A connection that breaks says so before the deadline.
+                    // A broken connection is noticed before the deadline.
                     self.faults.count(Fault::AnswerLostAtOnce);
                     let after = self.random.up_to(there * 2);
                     let answer = Reply::Lost;
@@ -124,7 +124,7 @@ impl World {
                 }
             }
             Fate::Late => {
-                // Mostly just too late, so that what it expects may still be there.
+                // Mostly just too late, so that the version it expects may still be there.
                 let late = if at_once { ttl * 3 } else { ttl / 4 };
                 let after = deadline.saturating_sub(self.now) + self.random.up_to(late);
                 self.plan_in(
@@ -200,7 +200,7 @@ impl World {
         if self.random.chance(self.plan.slow) {
             let ttl = self.ttl_max();
             let took = self.random.between(usual, ttl / 2);
-            // Less is not a fault.
+            // A shorter time does not count as a fault.
             if took > ttl / 10 {
                 self.faults.count(Fault::SlowTail);
             }
@@ -216,7 +216,7 @@ impl World {
         };
         flight.copies -= 1;
         if self.now < self.down_until {
-            // Of two copies the other one may have been applied: then nobody can tell.
+            // If there are two copies, the other one may have been applied, so the outcome is unknown.
             if answers && !self.down_silently && flight.fate != Fate::Twice {
                 let answer = Reply::Refused;
                 self.plan_in(self.plan.latency, Happening::Reply { flight: id, answer });
@@ -265,7 +265,7 @@ impl World {
         Ok(())
     }
 
-    /// What the store did for a process is what its trust may rest on.
+    /// Records what the store did for a process: trust may rest only on that.
     fn note(&mut self, process: u64, started: Moment, flight: u64, answer: &Answer) {
         let Some(process) = self.processes.get(&process) else {
             return;
@@ -282,7 +282,7 @@ impl World {
         }
     }
 
-    /// What comes back first is the answer.
+    /// The first reply is the answer.
     pub(crate) fn reply(&mut self, id: u64, reply: Reply) -> Result<(), Violation> {
         let Some(flight) = self.flights.get_mut(&id) else {
             return Ok(());
@@ -302,7 +302,7 @@ impl World {
         self.deliver(process, Input::Answer(ticket, answer))
     }
 
-    /// Whatever is still on its way arrives soon: the faults are over.
+    /// Lets requests in transit arrive soon, since the faults are over.
     pub(crate) fn hurry_late_requests(&mut self) {
         let agenda = std::mem::take(&mut self.agenda);
         for ((at, _), happening) in agenda {
@@ -318,7 +318,7 @@ impl World {
         }
     }
 
-    /// Whether a lease is on its way that expects none to be there.
+    /// Whether a write that creates a lease is in transit.
     pub(crate) fn is_making_lease(&self, election: &ElectionName) -> bool {
         let on_their_way = self.flights.values().filter(|flight| flight.copies > 0);
         let mut requests = on_their_way.map(|flight| &flight.request);

@@ -1,6 +1,6 @@
-//! `make model`: the exhaustive check within its bounds, and each rule broken on purpose, as two tables.
+//! `make model`: prints two tables, of the exhaustive checks within their bounds, and of the rules broken on purpose.
 //!
-//! The second is in the copy of the source that `scripts/mutants --model` makes.
+//! The second exists only in the copy of the source that `scripts/mutants --model` makes.
 
 #[cfg(feature = "mutants")]
 mod mutants;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tenure_sim::model::{Bounds, Counterexample, Explored, cluster, explore, scenarios};
 
 fn main() -> ExitCode {
-    // A machine that panics is a finding, not an accident.
+    // A machine's panic is a finding, so it is not printed.
     std::panic::set_hook(Box::new(|_| {}));
     let holds = match std::env::args().nth(1).as_deref() {
         None | Some("bounds") => bounds_table(),
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Takes work off a list on as many threads as there are cores; results in the order of the work.
+/// Works through a list on as many threads as there are cores. The results are in the order of the list.
 fn in_parallel<T: Sync, R: Send>(work: &[T], each: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = Mutex::new(0..work.len());
     let results: Mutex<Vec<(usize, R)>> = Mutex::default();
@@ -57,18 +57,18 @@ fn in_parallel<T: Sync, R: Send>(work: &[T], each: impl Fn(&T) -> R + Sync) -> V
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// One exhaustive look, as a line of the table.
+/// One exhaustive check, a line of the table.
 struct Look {
     name: &'static str,
     processes: usize,
     faults: u8,
     window: Duration,
     horizon: Duration,
-    /// Looks at so many states at most.
+    /// Explores at most this many states.
     explore: Box<dyn Fn(u64) -> Outcome + Sync>,
 }
 
-/// States, steps, calm runs, time, and whether it is complete.
+/// States, steps, calm runs, time, and whether the check is complete.
 type Outcome = Result<(u64, u64, u64, Duration, bool), Box<Counterexample>>;
 
 fn outcome<K>(result: Result<Explored<K>, Box<Counterexample>>) -> Outcome {

@@ -1,4 +1,4 @@
-//! Each rule broken on purpose: the looks that notice it.
+//! Each rule broken on purpose, and the check that notices it.
 
 use std::io::{self, Write};
 use std::time::Instant;
@@ -9,18 +9,18 @@ use tenure_sim::{Options, run};
 
 use super::{Look, in_parallel, of_assignments, of_elections};
 
-/// How many seeds of the simulation a broken rule may survive.
+/// The number of seeds of the simulation within which a broken rule must be noticed.
 const SEEDS: u64 = 300;
 
-/// How many states of each look it may survive, round by round: most rules show within the first few thousand
-/// of some look, and only those that do not are looked for in more.
+/// How many states of each check are explored, round by round. Most broken rules show within the first few thousand
+/// states of some check, and only the others get larger rounds.
 const ROUNDS: [u64; 3] = [25_000, 100_000, 1_000_000];
 
-/// The table of broken rules, and whether each was noticed.
+/// Prints the table of broken rules. Returns whether each was noticed.
 pub(super) fn table() -> io::Result<bool> {
     let started = Instant::now();
     let mut rules = Mutation::ALL.to_vec();
-    // The queue has no model, but a simulation that notices each of its rules: see tests/mutations.rs.
+    // The queue has no model, but a simulation notices each of its rules: see tests/mutations.rs.
     rules.retain(|rule| matches!(rule.area(), Area::Elections | Area::Cluster));
     if let Some(name) = std::env::args().nth(2) {
         rules.retain(|mutation| format!("{mutation:?}") == name);
@@ -39,7 +39,7 @@ pub(super) fn table() -> io::Result<bool> {
         "time"
     )?;
     let noticed = in_parallel(&rules, |&mutation| {
-        // That of the cluster is a part of the tests: see tests/mutations.rs.
+        // The simulation of the cluster is part of the tests: see tests/mutations.rs.
         let is_of_elections = mutation.area() == Area::Elections;
         let simulation = is_of_elections.then(|| in_simulation(mutation)).flatten();
         let looks = if is_of_elections {
@@ -77,7 +77,7 @@ fn in_simulation(mutation: Mutation) -> Option<String> {
     })
 }
 
-/// The property that is broken, the look that shows it, and how far it had to look.
+/// Describes the property that is broken, the check that shows it, and how many states that took.
 fn in_model(mutation: Mutation, looks: &[Look]) -> Option<String> {
     let mut tries = ROUNDS
         .iter()

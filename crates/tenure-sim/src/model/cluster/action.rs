@@ -1,6 +1,6 @@
-//! What can happen next.
+//! The possible steps.
 
-/// One step. What it is about is named by its position in the state, or by the number of the process.
+/// One step. Its object is named by its position in the state, or by the number of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// The next request is carried out and answered, or the next work starts or ends.
@@ -9,26 +9,26 @@ pub enum Action {
     Apply(usize),
     /// The answer to a slow request arrives.
     Deliver(usize),
-    /// A copy of a write that was given up arrives at the store.
+    /// A copy of an abandoned write arrives at the store.
     Land(usize),
-    /// Work that hung goes on.
+    /// Hanging work continues.
     GoOn(usize),
-    /// An old leader hears that it leads no longer.
+    /// A former leader learns that it no longer leads.
     Depose(u64),
-    /// A process that was paused goes on: first with the time, or with what has come meanwhile.
+    /// A paused process continues, first with a timer, or with the inputs that have arrived meanwhile.
     Resume {
-        /// Which.
+        /// Its number.
         process: u64,
-        /// Whether it notices the time first.
+        /// Whether its timer comes first.
         time_first: bool,
     },
-    /// Time passes to the next moment that anyone waits for.
+    /// Time passes to the next moment that anything waits for.
     Tick,
-    /// Something goes wrong, or is asked for.
+    /// A fault strikes, or a request is made.
     Fault(Kind, u64),
 }
 
-/// What can go wrong, or be asked for. What it strikes is a number of the action.
+/// The kinds of faults and requests. The action's number says what it strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "each name says it, and the state says how")]
 pub enum Kind {
@@ -58,7 +58,7 @@ pub enum Kind {
     SessionDeleted,
 }
 
-/// All of them.
+/// All kinds.
 pub const KINDS: [Kind; 19] = [
     Kind::Refused,
     Kind::AnswerLost,

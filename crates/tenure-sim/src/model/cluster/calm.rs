@@ -1,4 +1,4 @@
-//! What follows if nothing else goes wrong: every shard runs, in time.
+//! If nothing else goes wrong, every shard runs in time.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::state::{State, config, session_config};
 use crate::invariants::{Violation, every_shard_runs};
 use crate::model::search::World;
 
-/// Lets the world run alone: what is paused goes on, whatever is on its way arrives, work that hung goes on,
-/// and every shard that some node can run is running within the time that it may take.
+/// Lets the world run without faults: paused processes continue, requests in transit arrive, hanging work continues,
+/// and every shard that some node can run must be running within the bound.
 pub(super) fn converges(mut state: State) -> Result<(), Violation> {
     state.faults = 0;
     let deadline = state.now + patience();
@@ -28,7 +28,7 @@ pub(super) fn converges(mut state: State) -> Result<(), Violation> {
     }
 }
 
-/// What happens next if nothing goes wrong.
+/// The next step if nothing goes wrong.
 fn next(state: &State) -> Action {
     if let Some((&process, _)) = state.processes.iter().find(|(_, it)| it.paused.is_some()) {
         return Action::Resume {
@@ -58,8 +58,8 @@ fn next(state: &State) -> Action {
     }
 }
 
-/// A dead node is evicted after its ttl; lost assignments, and a shard that nobody ends, cost a drain timeout
-/// each; where a shard has failed it is passed over for a while; and then comes the next look.
+/// A dead node is evicted after its ttl; lost assignments, and a shard that is not ended, cost a drain timeout each;
+/// a node where a shard has failed is avoided for a while; and then comes the next look.
 fn patience() -> Duration {
     let (session, cluster) = (session_config(), config());
     session.ttl * 2

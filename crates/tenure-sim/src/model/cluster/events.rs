@@ -1,4 +1,4 @@
-//! What happens to processes, and what is done about what their machines say.
+//! Inputs of processes, and carrying out the outputs of their machines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl State {
         self.step(id, inputs)
     }
 
-    /// A new session of a process.
+    /// Starts a new session of a process.
     fn join(&mut self, id: u64) -> Verdict {
         let (now, incarnation) = (self.now, self.new_incarnation());
         let Some(process) = self.process(id) else {
@@ -75,7 +75,7 @@ impl State {
         Incarnation(self.incarnations)
     }
 
-    /// It is gone, with all that it ran. Its requests are on their way all the same. Returns where it was.
+    /// The process is gone with everything that it ran. Its requests are still in transit. Returns where it was.
     pub(super) fn crash(&mut self, id: u64) -> Option<usize> {
         let process = self.processes.remove(&id)?;
         self.forget(id);
@@ -113,7 +113,7 @@ impl State {
         }
         let input = match input {
             Input::Wake => return self.step(id, [node::Input::Wake]),
-            // What a session asked that is over concerns nobody.
+            // Answers to a session that is over are dropped.
             Input::Answer(by, ..) if by != process.me.incarnation => return Ok(()),
             Input::Answer(_, ticket, answer) => {
                 return self.step(id, [node::Input::Answer(ticket, *answer)]);
@@ -155,7 +155,7 @@ impl State {
             }
             Input::HintAssignments => member::Input::HintAssignments,
             Input::HintDrains => member::Input::HintDrains,
-            // Only a leader has asked for these.
+            // Only a leader asks for these.
             Input::HintSession(node, incarnation) if process.leads.is_some() => {
                 member::Input::HintSession(node, incarnation)
             }
@@ -218,8 +218,8 @@ impl State {
         }
     }
 
-    /// A session that has left is followed by the next one. A process that wanted to go stays until its work has ended,
-    /// and comes back if it said so.
+    /// A session that has left is followed by the next one. A process that is leaving stays until its work has ended,
+    /// and comes back if it announced a restart.
     fn go_if_left(&mut self, id: u64) -> Verdict {
         let Some(process) = self.processes.get(&id).filter(|it| it.has_left) else {
             return Ok(());
@@ -257,7 +257,7 @@ impl State {
         let is_same = |work: &Work| {
             work.process == id && work.shard == shard && work.generation == generation
         };
-        // Whoever hangs does not hear that it is to drain; an abort ends what still can be ended.
+        // Hanging work ignores a drain; an abort ends work that can still be ended.
         if !aborts && self.hung.iter().any(is_same) {
             return;
         }

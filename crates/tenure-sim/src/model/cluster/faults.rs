@@ -1,4 +1,4 @@
-//! What can go wrong in a state, and what comes of it.
+//! The faults that are possible in a state, and their effects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl State {
                 actions.push(Action::Fault(kind, number));
             }
         };
-        // Whatever is behind comes to the front some time.
+        // Later items come to the front at some point.
         let front = if bounds.any_order {
             self.queue.len()
         } else {
@@ -139,7 +139,7 @@ impl State {
         Ok(())
     }
 
-    /// Something goes wrong with what was about to happen.
+    /// A fault strikes the item that was about to happen.
     fn strike(&mut self, kind: Kind, item: Item) -> Result<(), Violation> {
         match (item, kind) {
             (Item::Request(flight), Kind::Refused) => {
@@ -181,7 +181,7 @@ impl State {
         }
     }
 
-    /// An operator wants a node kept free, or no longer.
+    /// An operator drains a node, or undrains it.
     pub(super) fn drain(&mut self, slot: usize, is_drained: bool) -> Result<(), Violation> {
         let mut drains = match &self.store.drains {
             Some((drains, _)) => Drains::clone(drains),

@@ -21,30 +21,30 @@ pub(super) struct Process {
     pub(super) me: Holder,
     pub(super) node: Node,
     pub(super) leads: Option<Term>,
-    /// Somebody else was elected since, and it has not heard of it.
+    /// Whether another process was elected since, and it does not know that.
     pub(super) is_deposed: bool,
-    /// What has come while it was paused.
+    /// The inputs that came while it was paused; `None` while it runs.
     pub(super) paused: Option<Vec<Input>>,
     pub(super) runs: BTreeMap<(Shard, Generation), Run>,
     pub(super) going: Option<Going>,
-    /// Its session has left.
+    /// Whether its session has left.
     pub(super) has_left: bool,
 }
 
-/// How far a shard is.
+/// The state of a shard's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Run {
     Starting,
     Running,
-    /// It never ends, whatever it is told.
+    /// It never ends, even when told to.
     Stuck,
 }
 
-/// What happens to a process.
+/// An input of a process.
 #[derive(Debug, Clone, Hash)]
 pub(super) enum Input {
     Wake,
-    /// An answer, to a question of that session.
+    /// An answer to a request of that session.
     Answer(Incarnation, Ticket, Box<Answer>),
     Started(Shard, Generation),
     Ended(Shard, Generation, Option<String>),
@@ -73,7 +73,7 @@ impl Process {
         self.node.is_trusted(self.clock.moment(now))
     }
 
-    /// Whether it leads, as far as anybody else is concerned.
+    /// Whether it leads and trusts itself, and no other process was elected since.
     pub(super) fn is_leader(&self, now: Duration) -> bool {
         self.leads.is_some() && !self.is_deposed && self.is_trusted(now)
     }

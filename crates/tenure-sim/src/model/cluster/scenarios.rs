@@ -1,4 +1,4 @@
-//! What is looked at: a few nodes and faults each time, so that each look is exhaustive.
+//! The checks: a few nodes and faults in each, so that each can be exhaustive.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn bounds(name: &'static str, window_millis: u64, horizon_seconds: u64) -> Bound
     }
 }
 
-/// What leaves something loose, so that it happens when it is least expected.
+/// The faults with delayed effects.
 const LOOSE: [Kind; 6] = [
     Kind::Slow,
     Kind::WorkHangs,
@@ -33,7 +33,7 @@ const LOOSE: [Kind; 6] = [
     Kind::SessionDeleted,
 ];
 
-/// All of them, for `make model`.
+/// All checks, for `make model`.
 #[must_use]
 pub fn all() -> Vec<Bounds> {
     vec![
@@ -97,7 +97,8 @@ pub fn all() -> Vec<Bounds> {
     ]
 }
 
-/// For rules whose breach takes faults of a few kinds only, but more of them or later than elsewhere.
+/// Checks for rules whose violation takes only a few kinds of faults, but more of them, or later ones, than
+/// elsewhere.
 #[must_use]
 pub fn hunts() -> Vec<Bounds> {
     vec![
@@ -119,7 +120,7 @@ pub fn hunts() -> Vec<Bounds> {
     ]
 }
 
-/// Small ones, for the tests.
+/// Small checks, for the tests.
 #[must_use]
 pub fn small() -> Vec<Bounds> {
     vec![

@@ -19,7 +19,7 @@ use crate::model::search::World;
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// More steps than this at one moment are a machine that asks and asks.
+/// More steps than this at one moment mean that a machine sends requests in a loop.
 const RUSH_MAX: u32 = 1000;
 
 #[derive(Debug, Clone, Hash)]
@@ -31,15 +31,15 @@ pub(super) struct State {
     pub(super) started: u64,
     pub(super) incarnations: u128,
     pub(super) terms: u64,
-    /// Who was elected.
+    /// The sessions that were elected.
     pub(super) led: BTreeSet<Incarnation>,
-    /// What happens by itself, in order.
+    /// What happens without a fault, in order.
     pub(super) queue: Vec<Item>,
-    /// Requests that take longer, and their answers once they were carried out.
+    /// Slow requests, with their answers once they were carried out.
     pub(super) slow: Vec<(Flight, Option<Answer>)>,
-    /// Writes that nobody waits for any more, and that may still arrive.
+    /// Abandoned writes that may still arrive.
     pub(super) late: Vec<Request>,
-    /// Work that does not start or end yet.
+    /// Hanging work, which does not start or end yet.
     pub(super) hung: Vec<Work>,
     pub(super) highest: BTreeMap<Shard, Generation>,
     pub(super) installed: BTreeSet<(Term, Incarnation)>,
@@ -58,25 +58,25 @@ pub(super) struct Slot {
     pub(super) clock: Clock,
 }
 
-/// Something that happens by itself.
+/// Something that happens without a fault.
 #[derive(Debug, Clone, Hash)]
 pub(super) enum Item {
     Request(Flight),
     Work(Work),
 }
 
-/// A request on its way.
+/// A request in transit.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Flight {
     pub(super) process: u64,
     pub(super) by: Incarnation,
     pub(super) ticket: Ticket,
     pub(super) request: Request,
-    /// When its answer counts as lost; looks may come as late as they like.
+    /// When its answer counts as lost; `None` for looks, which may take any time.
     pub(super) deadline: Option<Duration>,
 }
 
-/// Work that is to start, or to end.
+/// Work that has to start or end.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Work {
     pub(super) process: u64,
@@ -97,7 +97,7 @@ pub(super) fn session_config() -> session::Config {
     }
 }
 
-/// Times that fit the session's, and as short as that allows.
+/// The shortest times that fit the session's.
 pub(super) fn config() -> Config {
     Config {
         acknowledge_timeout: Duration::from_secs(6),
@@ -296,7 +296,7 @@ impl State {
         one_shard_holder::check(trusted)
     }
 
-    /// Carries a request out, and hints at it to those who may want to know.
+    /// Carries out a request, and hints at the change to all who may need it.
     pub(super) fn execute(&mut self, request: &Request) -> Result<Answer, Violation> {
         let answer = self.store.execute(request);
         if let Answer::Written(Written::Done(_)) = answer {
@@ -348,7 +348,7 @@ impl State {
         let wakes = running.filter_map(|process| process.wake_at());
         let deadlines = self.slow.iter().filter_map(|(flight, _)| flight.deadline);
         let next = wakes.chain(deadlines).min();
-        // Whoever is paused wakes at the same moments as the others, or alone.
+        // Paused processes wake when the others do or, if all are paused, a second later.
         let alone = self.now + Duration::from_secs(1);
         self.now = next.unwrap_or(alone).max(self.now);
         self.rush = 0;
@@ -362,7 +362,7 @@ impl State {
         Ok(())
     }
 
-    /// Nobody waits for the answer any more; if it was not carried out, the request may still be.
+    /// The process stops waiting for the answer. If the request was not carried out yet, it still may be.
     pub(super) fn give_up(&mut self, flight: Flight, is_loose: bool) -> Result<(), Violation> {
         let answer = flight.request.unanswered(Written::Unknown);
         let input = Input::Answer(flight.by, flight.ticket, Box::new(answer));
@@ -372,7 +372,7 @@ impl State {
         self.deliver(flight.process, input)
     }
 
-    /// Wakes everyone who wants to, and has somebody lead.
+    /// Wakes every process that is due, and elects a leader if there is none.
     pub(super) fn settle(&mut self) -> Result<(), Violation> {
         loop {
             let due = self.processes.iter().find(|(_, process)| {
@@ -409,7 +409,7 @@ impl State {
         processes.any(|process| process.is_leader(self.now))
     }
 
-    /// Makes this process the leader; the former one hears of it some time later.
+    /// Makes this process the leader; the former one learns of it some time later.
     pub(super) fn elect(&mut self, id: u64) -> Result<(), Violation> {
         for (_, process) in self.processes.iter_mut().filter(|(other, _)| **other != id) {
             if process.leads.is_some() && !process.is_deposed {
@@ -417,7 +417,7 @@ impl State {
             }
         }
         self.terms += 1;
-        // In an election the former leader has ended or let go by now. Where it has not, nobody knows what it may yet do.
+        // In an election the former leader has ended or released its lease by now. If it has not, it may still act.
         let mut others = self.processes.values();
         let is_alone = !others.any(|it| it.leads.is_some());
         let before = is_alone.then(|| self.led.clone());
@@ -451,7 +451,7 @@ impl State {
         }));
     }
 
-    /// What a process that is gone had under way: its writes may still arrive.
+    /// Handles requests in transit of a process that is gone: its writes may still arrive.
     pub(super) fn forget(&mut self, process: u64) {
         let mut flights = Vec::new();
         self.queue.retain(|item| match item {
@@ -475,7 +475,7 @@ impl State {
 
     // ---- what there is to see -----------------------------------------------------------------------
 
-    /// The shards that some node could run and that none does.
+    /// The shards that some node could run but none does.
     pub(super) fn idle_shards(&self) -> Vec<Shard> {
         let drains = self.store.drains.as_ref();
         let is_drained =
@@ -506,7 +506,7 @@ impl State {
         Definition::shards(self.shards)
     }
 
-    /// For the one who has to find out what is wrong.
+    /// Describes the state, for debugging.
     pub(super) fn describe(&self) -> String {
         let mut text = format!("at {:?}", self.now);
         for (id, process) in &self.processes {

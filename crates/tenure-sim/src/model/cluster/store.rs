@@ -1,5 +1,5 @@
-//! The three kinds of objects that a cluster has, and what is asked of them. Records are shared, not encoded: a state
-//! is copied at every step.
+//! The store with the cluster's three kinds of objects. Records are shared and not encoded, since a state is copied
+//! at every step.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl Store {
         }
     }
 
-    /// Whether a write could still be applied some day, if nobody deletes anything.
+    /// Whether a write could still be applied later, if nothing is deleted.
     pub(super) fn can_apply(&self, request: &Request) -> bool {
         match request {
             Request::WriteSession { record, expect } => {

@@ -1,4 +1,4 @@
-//! A program that only calls now and then. It led when all began; its session is renewed for another election.
+//! A one-shot caller. It leads at the beginning; its session is renewed for another election.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ const CALLER: Incarnation = Incarnation(u128::MAX - 1);
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Caller {
     clock: Clock,
-    /// What it was told: it leads until then.
+    /// Its last answer: it leads until then.
     told: Option<Moment>,
-    /// It has renewed its session and looks at the lease: since when, by its clock, and until when it waits.
+    /// Set while it reads the lease after renewing its session: since when, by its clock, and until when it waits.
     looks: Option<(Moment, Duration)>,
     /// When its session is renewed next.
     renews_at: Duration,
@@ -42,7 +42,7 @@ fn writer() -> Writer {
 }
 
 impl State {
-    /// It leads, and was just told so.
+    /// Adds the caller, which leads and has just been told.
     pub(super) fn begin_caller(&mut self, is_slow: bool) {
         let clock = Clock::with_rate(if is_slow { SLOW } else { RIGHT });
         let config = Config::for_ttl(TTL);
@@ -81,7 +81,7 @@ impl State {
         self.oracle.highest.insert(election(), Term(1));
     }
 
-    /// Whether it holds the lease, and nobody has asked it to go.
+    /// Whether it holds the lease, and was not asked to resign.
     pub(in crate::model) fn is_led_by_caller(&self) -> bool {
         let lease = self.store.lease(&election());
         lease.is_some_and(|lease| {
@@ -105,7 +105,7 @@ impl State {
         Some(gives_up_at.map_or(caller.renews_at, |at| at.min(caller.renews_at)))
     }
 
-    /// Renews the session when it is time, and waits for no answer for too long.
+    /// Renews the session when it is time, and stops waiting for late answers.
     pub(super) fn wake_caller(&mut self) {
         let now = self.now;
         if let Some(caller) = &mut self.caller {
@@ -139,7 +139,7 @@ impl State {
             .overwrite(self.now, Key::Session(CALLER), record.encode());
     }
 
-    /// It renews its session and looks at the lease after that. The answer may take a while.
+    /// Renews its session and then reads the lease. The answer may take a while.
     pub(super) fn call(&mut self) {
         self.renew_caller();
         let now = self.now;
@@ -149,7 +149,7 @@ impl State {
         }
     }
 
-    /// What the lease says now is what it is told: that it leads, counted from before the look; or that it does not.
+    /// Answers the caller from the present lease: that it leads, counted from before the look, or that it does not.
     pub(super) fn tell_caller(&mut self) {
         let leads = self.is_led_by_caller();
         let config = Config::for_ttl(TTL);

@@ -1,4 +1,4 @@
-//! What can go wrong in a state, and what comes of it.
+//! The faults that are possible in a state, and their effects.
 
 use tenure_core::Incarnation;
 use tenure_core::NodeId;
@@ -12,7 +12,7 @@ use crate::model::action::{Action, Kind};
 use crate::model::search::World;
 use crate::store::Key;
 
-/// Whoever asks from outside.
+/// The operators.
 const PEOPLE: Incarnation = Incarnation(u128::MAX);
 
 impl State {
@@ -51,7 +51,7 @@ impl State {
             add(Kind::CrashForGood, id);
             add(Kind::RestartWithLongerTtl, id);
             add(Kind::SessionDeleted, id);
-            // What is under way when a process is copied is answered once: a case that is looked at elsewhere.
+            // A request under way while a process is copied is answered only once; other checks cover that case.
             if self.flights.iter().all(|flight| flight.process != id) {
                 add(Kind::Copied, id);
             }
@@ -84,7 +84,7 @@ impl State {
             if self.copy.is_some() {
                 add(Kind::LeaseRestored, 0);
             }
-            // Without the fence the lease has to tell all; see `election`.
+            // Without the fence the lease has to hold everything; see `election`.
             let installed = (fence.term, fence.holder.incarnation);
             let holder = lease.holder().map(|holder| holder.incarnation);
             let mut history = lease.history.iter();

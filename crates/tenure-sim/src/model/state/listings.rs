@@ -1,4 +1,4 @@
-//! Looks at leases by listings: pages that are lost, or late.
+//! Reading leases through listings: pages that are lost, or late.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::judge;
 use crate::model::action::Action;
 use crate::store::{Access, Key};
 
-/// A page that was asked for.
+/// A requested page.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Flight {
     pub(super) process: u64,
     pub(super) deadline: Duration,
-    /// Time may pass before it is read, and before it arrives.
+    /// Whether time may pass before it is read, and before it arrives.
     pub(super) is_slow: bool,
-    /// Whoever had asked when it was sent: only to them it says anything.
+    /// The looks that were waiting when it was sent: it may answer only those.
     asked: Vec<Poll>,
     page: Option<Page<ElectionName>>,
 }
@@ -35,7 +35,7 @@ impl State {
         }
     }
 
-    /// What happens next to a page if nothing goes wrong.
+    /// The next step of a page if nothing goes wrong.
     pub(super) fn next_page(&self) -> Option<Action> {
         let flight = self.pages.first()?;
         Some(match flight.page {
@@ -69,7 +69,7 @@ impl State {
         self.asked.entry(id).or_default().push(poll);
     }
 
-    /// Asks for whatever is due.
+    /// Requests the pages that are due.
     pub(super) fn serve_listings(&mut self, id: u64) -> Result<(), Violation> {
         loop {
             let Some(process) = self.processes.get_mut(&id) else {
@@ -97,7 +97,7 @@ impl State {
         }
     }
 
-    /// The store reads it: what it shows of a lease is as good as a read now, to those who had asked.
+    /// The store reads the page: for the looks that were waiting, this is as good as reading the lease now.
     pub(super) fn read_page(&mut self, at: usize) {
         let flight = &mut self.pages[at];
         let access = Access {
@@ -124,7 +124,7 @@ impl State {
         });
     }
 
-    /// A page arrives, or it is clear that it does not.
+    /// A page arrives, or fails.
     pub(super) fn page_back(&mut self, at: usize) -> Result<(), Violation> {
         let Flight { process, page, .. } = self.pages.remove(at);
         let Some(running) = self.processes.get_mut(&process) else {
@@ -146,7 +146,7 @@ impl State {
         self.serve_listings(process)
     }
 
-    /// Nobody waits longer than this for a page.
+    /// Fails pages whose deadline has passed.
     pub(super) fn give_up_pages(&mut self) -> Result<(), Violation> {
         while let Some(at) = self
             .pages
