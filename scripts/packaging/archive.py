@@ -1,4 +1,4 @@
-"""The archive to unpack anywhere: the binary, its manual, and the unit for systemd."""
+"""The archive, which can be unpacked anywhere: the binary, its manual, and the unit for systemd."""
 
 from pathlib import Path
 

@@ -1,7 +1,8 @@
 """The static binaries: `cargo build` for musl, with a C compiler that makes them for every processor from any host.
 
-Static, so that one file runs on every Linux. musl, since a static glibc still wants shared parts of itself to look up names;
-musl reads /etc/hosts and /etc/resolv.conf itself. `scripts/test-dist` looks a name up in a folder with nothing else in it.
+Static, so that one file runs on every Linux. musl, since even a static glibc needs shared libraries to look up names;
+musl reads /etc/hosts and /etc/resolv.conf itself. `scripts/test-dist` looks a name up in a folder with nothing else in
+it.
 """
 
 import os
@@ -39,7 +40,7 @@ def build(triple: str, profile: str) -> Path:
         # Rust brings its own linker, start files and C library for musl.
         f"CARGO_TARGET_{words.upper()}_LINKER": "rust-lld",
         "SOURCE_DATE_EPOCH": str(epoch()),
-        # Panics name source files: by their paths in the project, not on the host that built it.
+        # Panic messages name source files by their paths in the project, not on the build host.
         f"CARGO_TARGET_{words.upper()}_RUSTFLAGS": " ".join(remap()),
     }
     command = ["cargo", "build", "--locked", "-p", "tenure-cli", "--profile", profile, "--target", triple]

@@ -20,13 +20,13 @@ LICENCES = ("LICENSE-APACHE", "LICENSE-MIT")
 
 @dataclass(frozen=True)
 class Target:
-    """One processor, under the name that each kind of package has for it, and what the binary needs of the system."""
+    """One processor, with its name in each kind of package, and what the binary needs from the system."""
 
     machine: str
     debian: str
     npm: str
     oci: str
-    # The least version of glibc; None for a static binary, which needs nothing.
+    # The minimum version of glibc; None for a static binary, which needs none.
     glibc: tuple[int, int] | None = None
 
     @property
@@ -45,12 +45,13 @@ TARGETS = {target.triple: target for target in (Target("x86_64", "amd64", "x64",
 
 
 def epoch() -> int:
-    """The time of every file: SOURCE_DATE_EPOCH, or that of the last commit. Never now, which would differ each time."""
+    """The time of every file: SOURCE_DATE_EPOCH, or that of the last commit. Never the present time, which would differ
+    each time."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     if given:
         return int(given)
     asked = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=False)
-    # 1980 is the first year that a zip file knows.
+    # 1980 is the first year that a zip file can hold.
     return int(asked.stdout) if asked.returncode == 0 and asked.stdout.strip() else 315532800
 
 
@@ -92,7 +93,7 @@ class Manual:
         return cls(printed("bash"), printed("zsh"), printed("fish"), pages)
 
     def files(self, share: str, *, zsh: str = "zsh/site-functions", compressed: bool = False) -> list[File]:
-        """Where shells and `man` look for them below `share`."""
+        """The files at the paths below `share` where shells and `man` look for them."""
         pages = {f"{name}.gz": packed(page, 9) for name, page in self.pages.items()} if compressed else self.pages
         return [
             File(f"{share}/bash-completion/completions/tenure", self.bash),
@@ -103,12 +104,13 @@ class Manual:
 
 
 def packed(content: bytes, level: int = 6) -> bytes:
-    """gzip, without the time and the name that it usually writes down."""
+    """gzip, without the time and the name that it usually stores."""
     return gzip.compress(content, level, mtime=0)
 
 
 def tar(files: list[File], *, folders: bool = False, prefix: str = "") -> bytes:
-    """Sorted, all of one time, and all of the owner that each names; with `folders`, the ones above the files too."""
+    """A tar file: sorted, with one time for all, and with the owner that each file names; with `folders`, the parent
+    folders too."""
     entries = {file.path: file for file in files}
     if len(entries) != len(files):
         raise ValueError("two files of one name")

@@ -23,7 +23,8 @@ ENVIRONMENT = """\
 #TENURE_ADVERTISE=http://10.0.0.5:8080
 """
 
-# The service is not started: it would listen on a port that may be in use, with its data in a place that nobody has chosen.
+# The service is not started: it would listen on a port that may be in use, with its data in a folder that the user has
+# not chosen.
 POSTINST = """\
 #!/bin/sh
 set -e
@@ -61,7 +62,7 @@ if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
 fi
 """
 
-# The data stays, even with --purge: it has jobs that were acknowledged. The user stays with it.
+# The data stays, even with --purge, since it holds acknowledged jobs. The user account stays with it.
 POSTRM = """\
 #!/bin/sh
 set -e
@@ -114,7 +115,7 @@ def member(name: str, content: bytes) -> bytes:
 def unit() -> bytes:
     """The unit of deploy/, for a binary in /usr/bin and a user that is always there.
 
-    With `DynamicUser` nobody but the broker could look at its own data; `sudo -u tenure tenure log verify` has to work.
+    With `DynamicUser` only the broker could read its data; `sudo -u tenure tenure log verify` has to work.
     """
     text = read("deploy/tenure.service").decode()
     for old, new in (

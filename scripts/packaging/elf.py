@@ -1,4 +1,4 @@
-"""What a binary needs of the system that it runs on, read from the file itself: a package must not promise more."""
+"""What a binary needs from the system that it runs on, read from the file itself: a package must not promise more."""
 
 import re
 import struct
@@ -11,7 +11,7 @@ INTERPRETER = 3  # PT_INTERP: names the loader of shared libraries; a static bin
 @dataclass(frozen=True)
 class Needs:
     machine: str
-    # The newest version of glibc that it asks for, as in 2.34; None if it is static.
+    # The newest version of glibc that it needs, such as 2.34; None if it is static.
     glibc: tuple[int, int] | None
 
 

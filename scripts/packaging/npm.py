@@ -1,6 +1,6 @@
 """The npm packages: `tenure`, which is small, and one for each processor with the binary in it.
 
-npm installs the one that fits, and skips the others: they are optional, and say which system they are for.
+npm installs the one that fits, and skips the others: they are optional dependencies that name their system.
 """
 
 import json
@@ -67,7 +67,7 @@ def make_for(target: Target, binary: bytes, manual: Manual, out: Path) -> Path:
 
 
 def make(targets: list[Target], out: Path) -> Path:
-    """The package that people name, which depends on the binaries that there are."""
+    """The package that users install, which depends on the packages with binaries."""
     fields = {
         "bin": {"tenure": "bin/tenure.js"},
         "files": ["bin"],

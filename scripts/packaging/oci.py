@@ -54,7 +54,7 @@ def make(binaries: dict[Target, bytes], manual: Manual, certificates: bytes, out
         entry = blob(encoded(manifest), "application/vnd.oci.image.manifest.v1+json")
         manifests.append(entry | {"platform": {"architecture": target.oci, "os": "linux"}})
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": manifests}
-    # One name for the image of every processor; the name of a single image stands beside it in the layout's own index.
+    # One name for the images of all processors; the name of a single image is beside it in the layout's own index.
     top = manifests[0] if len(manifests) == 1 else blob(encoded(index), index["mediaType"])
     named = top | {"annotations": {"org.opencontainers.image.ref.name": VERSION, "io.containerd.image.name": f"tenure:{VERSION}"}}
     files = [

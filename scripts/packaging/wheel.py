@@ -1,7 +1,7 @@
 """The Python package: `pip install` brings the client, and the `tenure` command where there is a binary for it.
 
-All wheels are of one version of one package. pip takes the one with the binary where it fits, and the one without on every
-other system.
+All wheels are the same version of one package. pip takes the one with the binary where it fits, and the one without it
+on every other system.
 """
 
 import base64
@@ -18,7 +18,7 @@ CLIENT = ROOT / "clients/python"
 
 
 def make(target: Target | None, binary: bytes, manual: Manual | None, out: Path) -> Path:
-    """With a binary for `target`, or for any system and without one."""
+    """Makes a wheel with a binary for `target`, or one without a binary for any system."""
     project = tomllib.loads((CLIENT / "pyproject.toml").read_text())["project"]
     if project["version"] != VERSION:
         raise SystemExit(f"clients/python/pyproject.toml is version {project['version']}, Cargo.toml is {VERSION}")
@@ -79,7 +79,7 @@ def zipped(files: list[File]) -> bytes:
     made = io.BytesIO()
     when = time.gmtime(epoch())[:6]
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        # What describes the package comes last, as the format advises.
+        # Metadata files come last, as the format advises.
         for file in sorted(files, key=lambda file: (".dist-info/" in file.path, file.path)):
             entry = zipfile.ZipInfo(file.path, when)
             entry.compress_type = zipfile.ZIP_DEFLATED
