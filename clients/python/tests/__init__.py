@@ -1,4 +1,4 @@
-"""Tests of the client. They break things on purpose, so what it logs then is not shown."""
+"""Tests of the client. They break things on purpose, so its log is not shown."""
 
 import logging
 

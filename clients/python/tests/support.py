@@ -1,4 +1,4 @@
-"""What the tests share: claims as names, and real servers that are started and killed."""
+"""Helpers for tests: claims as names, and real servers that are started and killed."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _held: list[int] = []
 
 
 def free_port() -> int:
-    """Held until this process ends, by the lock that the project's other tests use as well."""
+    """A free port, reserved until this process ends by the lock that the project's other tests use as well."""
     folder = os.path.join(tempfile.gettempdir(), f"tenure-ports-{os.getuid()}")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     while True:
-        # Below what the kernel gives to outgoing connections, which ask nobody.
+        # Below the ports that the kernel gives to outgoing connections, which do not use the lock.
         port = random.randrange(10000, 32768)
         lock = os.open(os.path.join(folder, str(port)), os.O_CREAT | os.O_RDWR, 0o600)
         try:
@@ -55,7 +55,7 @@ def free_port() -> int:
 
 
 def eventually(holds: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    """Looks again and again until something true comes back."""
+    """Calls a function again and again until it returns something true."""
     give_up_at = time.monotonic() + seconds
     while True:
         value = holds()
@@ -113,7 +113,7 @@ class Server:
         return self
 
     def kill(self) -> None:
-        """As `kill -9` does, so that nothing is said goodbye to."""
+        """Kills it like `kill -9`, so that it cannot clean up."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
@@ -124,7 +124,7 @@ class Server:
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> int:
-        """Stops it as an operator does. Returns its exit code."""
+        """Stops it like an operator. Returns its exit code."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGCONT)
             self._process.terminate()

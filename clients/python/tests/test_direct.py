@@ -1,4 +1,4 @@
-"""Elections straight on a database, beside `tenure elect` and `tenure run` on the same one.
+"""Elections directly on a database, beside `tenure elect` and `tenure run` on the same one.
 
 SQLite always, PostgreSQL and MySQL where a server is named.
 """
@@ -52,7 +52,7 @@ class Place:
         return subprocess.run(command, text=True, capture_output=True, env=_clean(), check=False)
 
     def elect(self, node: str, *arguments: str, ttl: str = "60s") -> Any:
-        """What `tenure elect` says."""
+        """The answer of `tenure elect`."""
         done = self.tenure("elect", "--node", node, "--ttl", ttl, "--json", *arguments)
         assert done.returncode in (0, 1), done.stderr
         answer = json.loads(done.stdout)
@@ -263,7 +263,7 @@ class Direct(InFolder):
         self._delete_session(place, "a")
         begun = clock.now()
         self.assertFalse(place.election("b", ttl=1).elect().is_leader)
-        # Another object: the first has noted what it saw in its session.
+        # Another object, since the first one has noted what it saw in its session.
         eventually(lambda: place.election("b", ttl=1).elect().is_leader, "the next leader")
         self.assertGreaterEqual(clock.now() - begun, 1)
 
@@ -373,7 +373,7 @@ class InTheCallersTransaction(InFolder):
                         answers.append((node, answer.term))
                     return
                 except Exception:
-                    # As any transaction: deadlock, or the database is busy.
+                    # As in any transaction: a deadlock, or a busy database.
                     with contextlib.suppress(Exception):
                         connection.rollback()
                 finally:
@@ -514,7 +514,7 @@ class Beside(InFolder):
     def a_leader_that_does_not_heed_a_request_is_replaced_after_its_ttl(self, place: Place) -> None:
         place.election("a", ttl=1).elect()
         self.assertFalse(place.election("b", ttl=1).elect().is_leader)
-        # Before it is written: the lease lapses a ttl after that.
+        # Taken before the request is written: the lease lapses a ttl after that.
         asked_at = clock.now()
         self.assertEqual(place.tenure("resign", "--wait", "0s", "--node", "ops").returncode, 0)
 
@@ -640,7 +640,7 @@ def _program(place: Place, body: str) -> subprocess.Popen[bytes]:
 
 
 class Proxy:
-    """Between a driver and its server. Loses the answer to one of the commits, or the commit itself."""
+    """A proxy between a driver and its server, which loses the answer to one of the commits, or the commit itself."""
 
     def __init__(self, url: str, port: int) -> None:
         parts = urllib.parse.urlparse(url)
@@ -711,7 +711,7 @@ class LostAnswers(InFolder):
                 election = DatabaseElection(connect, "reports", name, ttl=60)
                 proxy.arm(lost, delivers)
                 for _ in range(3):
-                    # A read that fails before anything was begun is for the caller to repeat.
+                    # If a read fails before anything was begun, the caller has to repeat the call.
                     with contextlib.suppress(tenure.Unavailable):
                         answer = election.elect()
                         break
@@ -745,7 +745,7 @@ class Race(InFolder):
             time.sleep(random.random() * 0.05)
             return written(call, lease, expected)
 
-        # In rounds: nobody leads when one begins.
+        # In rounds: there is no leader when one begins.
         together = threading.Barrier(8, timeout=60)
         rounds_led: List[int] = []
 
@@ -773,7 +773,7 @@ class Race(InFolder):
                 thread.start()
             for thread in threads:
                 thread.join()
-        # Of those who read the same lease one takes it, and nobody gives it up before the round ends.
+        # Only one of those that read the same lease takes it, and nobody releases it before the round ends.
         self.assertEqual(len(set(rounds_led)), len(rounds_led), rounds_led)
         led.sort()
         for (term, node, _, ended), (next_term, next_node, begun, _) in zip(led, led[1:]):

@@ -24,7 +24,8 @@ class Events(Claims):
             told = next(one for one in events if one.name == "submitted")
             self.assertEqual(told["id"], receipt.id)
             self.assertGreater(told.at, 1e9)
-            # The only broker that was named is gone: it goes on with the other, and says that it may have missed something.
+            # The only given broker is gone: the client continues with the other, and reports that it may have missed
+            # something.
             client = Client([server.url for server in cluster.servers])
             events.close()
             events = client.events(["job", "leader"])

@@ -1,4 +1,4 @@
-"""Nothing that one job carries, and nothing that a gateway answers, harms another job or the worker.
+"""No content of one job, and no answer of a gateway, harms another job or the worker.
 
 A real server refuses most of what is sent here, or never says it, so the double of the lost answers plays one.
 """
@@ -76,7 +76,7 @@ class Broker:
 
 class Isolation(Claims):
     def setUp(self) -> None:
-        # What is warned about here is what is provoked here.
+        # Hides the warnings that these tests provoke.
         logging.getLogger("tenure").setLevel(logging.CRITICAL)
         self.addCleanup(logging.getLogger("tenure").setLevel, logging.NOTSET)
 
@@ -210,7 +210,7 @@ class Isolation(Claims):
                 ahead[0] += 31.0
             if path != "/v1/jobs/heartbeat":
                 return None
-            # A lease later still nothing is known.
+            # A lease later, still no heartbeat was answered.
             ahead[0] += 31.0
             return http(500, HTML)
 

@@ -1,4 +1,4 @@
-"""What the client does when a node is away, slow, overloaded, or breaks off before it answers.
+"""What the client does when a node is unavailable, slow, overloaded, or breaks off before it answers.
 
 A real server cannot be made to lose exactly this answer, so a small double of one is scripted here.
 """
@@ -49,7 +49,7 @@ class Double:
     def __init__(self, *acts: Act, tls: Optional[ssl.SSLContext] = None) -> None:
         self._tls = tls
         self.requests: list[tuple[str, bytes]] = []
-        #: What each of them was named, if it was.
+        #: The name of each request, if it had one.
         self.names: list[Optional[str]] = []
         self._acts = list(acts)
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -85,7 +85,7 @@ class Double:
                         named = value.decode().strip() if name.lower() == b"idempotency-key" else named
                     body = reader.read(length)
                     if line.startswith(b"GET /v1/cluster"):
-                        # It knows of no others. Clients ask now and then: that is not what is counted here.
+                        # It knows no other brokers. Clients sometimes ask for them, which is not counted here.
                         connection.sendall(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n")
                         continue
                     self.requests.append((line.decode().strip(), body))

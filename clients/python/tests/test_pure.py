@@ -1,4 +1,4 @@
-"""What needs no server: waits, trust, what is sent, what an answer stands for."""
+"""Tests that need no server: waits, trust, what is sent, and the meaning of answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that are made at the same time: they share requests, and each has its own answer."""
+"""Calls that are made at the same time share requests, and each gets its own answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .support import PATIENCE_SECONDS, Claims, Cluster, eventually
 
 
 def at_once(count: int, act: Callable[[int], object]) -> list[object]:
-    """Does something in many threads. What each returned or raised."""
+    """Does something in many threads. Returns what each returned or raised."""
     done: list[object] = [None] * count
 
     def run(number: int) -> None:
@@ -54,7 +54,7 @@ class Road:
         return self.calls.call(item, PATIENCE_SECONDS, alone)
 
     def behind_another(self, *items: bytes) -> list[object]:
-        """Calls these while another call is under way."""
+        """Makes these calls while another call is under way."""
         with self.calls._lock:
             self.calls._sending += 1
         done: list[object] = []
@@ -110,7 +110,7 @@ class Travelling(Claims):
         road = Road()
         with road.calls._lock:
             road.calls._sending += 1
-        # Nobody ever passes its turn on.
+        # No call ever passes its turn on.
         for done in at_once(3, lambda number: road.call(b"1")):
             self.assertIn(done, ("alone 1", "together 1"))
         self.assertEqual(road.calls._sending, 1)
@@ -193,7 +193,7 @@ class Sharing(Claims):
 
         done = at_once(40, end)
         self.assertIsInstance(done[0], Lost)
-        # It was completed without a result before, and that is not what this says.
+        # It was completed without a result before, so this end is a different one.
         self.assertIsInstance(done[1], Lost)
         self.assertEqual(done[2:], [None] * 38)
         for number, claim in enumerate(claims[2:], start=2):

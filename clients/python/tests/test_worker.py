@@ -81,7 +81,7 @@ class Workers(Claims):
             if task.payload == "fails":
                 raise Permanent("broken")
             if task.payload == "is lost":
-                # Taken away, as an operator or a lease that ran out does.
+                # Takes the job away, as an operator or an expired lease would.
                 self.client.release(task.claimed)
                 self.client.cancel(task.id)
 
@@ -145,7 +145,7 @@ class Workers(Claims):
         def handle(task: Task) -> Any:
             if task.payload == "result":
                 return Broken(one=1)
-            # Any: that it takes a text only is not checked when it runs.
+            # Any, since a wrong type is not checked at run time.
             text: Any = Mute()
             raise {"retry": RetryIn(3600, text), "dead": Permanent(text), "bug": Mute()}[task.payload]
 
@@ -172,7 +172,7 @@ class Workers(Claims):
         deep: list[Any] = []
         for _ in range(500):
             deep = [deep]
-        # The largest ones are more than a broker reads of a call.
+        # The largest ones are more than a broker reads in a call.
         sizes = {"over": 16 * 1024 - 1, "huge": 1_000_000, "vast": 20_000_000}
         results: dict[str, Any] = {"odd": {1, 2}, "deep": deep, **{name: "x" * size for name, size in sizes.items()}}
         results["fits"] = "x" * (16 * 1024 - 2)
@@ -276,7 +276,7 @@ class Workers(Claims):
                 job = self.client.wait(receipt.id, timeout=120)
                 self.assertEqual((job.state, job.attempt), ("completed", 1))
         self.assertEqual(sorted(ran), list(range(8)))
-        # One pause for all of them, and not one each, in which the last would lose its lease.
+        # One pause for all of them; with one each, the last would lose its lease.
         self.assertLess(started[7] - started[0], 3.5)
 
     def a_stopped_worker_hands_back_what_takes_too_long(self) -> None:
@@ -289,7 +289,7 @@ class Workers(Claims):
             started.set()
             released.wait(300)
 
-        # On its last attempt: a worker that stops must not be the death of it.
+        # On its last attempt: the end of a worker must not make the job dead.
         receipt = self.client.submit("back", queue="back", max_attempts=1)
         thread = self._running(worker)
         self.assertTrue(started.wait(100))

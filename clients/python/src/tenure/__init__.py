@@ -1,7 +1,7 @@
 """Tenure: a durable job queue and elections, from Python.
 
 :class:`Client` makes all calls to a cluster, through failovers. :class:`Worker` runs handlers for jobs.
-:class:`Election` lets one of many programs lead at a time, and :class:`DatabaseElection` does so straight on your own
+:class:`Election` lets one of many programs lead at a time, and :class:`DatabaseElection` does so directly on your own
 database. There are no dependencies.
 """
 

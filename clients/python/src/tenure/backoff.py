@@ -1,7 +1,7 @@
 """How long to wait before something is tried again.
 
-The wait doubles up to a bound. Half of it is left to chance, so that clients that lost the leader at the same
-moment do not come back at the same moment.
+The wait doubles up to a bound. Half of it is random, so that clients that lost the leader at the same moment do not all
+return at the same moment.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ What is guaranteed
     were first sent, a claim's token works once, and all other calls state the result they want, not what to add.
 
 What is not
-    If the answer to a claim is lost, nobody works on its jobs. They run again when their lease ends.
+    If the answer to a claim is lost, its jobs wait. They run again when their lease ends.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ __all__ = ["Client"]
 
 log = logging.getLogger("tenure.client")
 
-#: What is not to be changed, where None means something else.
+#: Marks a value that should stay unchanged, where None means something else.
 UNCHANGED = Unchanged()
 
-#: The longest delay that a server takes: ten years.
+#: The longest delay that a broker accepts: ten years.
 SECONDS_MAX = 10 * 365 * 24 * 3600.0
 
 #: Added to how long a call may wait on the server, before silence counts as a lost answer.
@@ -65,10 +65,10 @@ HOLD_MARGIN_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call was answered with."""
+    """The answer to a call."""
 
     body: Json
-    #: An earlier sending got no answer, and may have been carried out.
+    #: Whether an earlier sending got no answer, and may have been carried out.
     resent: bool
 
 
@@ -76,13 +76,13 @@ class Client:
     """A client of one or more brokers of a cluster. It is safe to use from many threads.
 
     ``urls`` is one address or several, separated by commas or as a list. The default is ``TENURE_SERVER``, or else
-    ``http://127.0.0.1:8080``. Any broker answers any call, so one address is enough: that broker tells of the others, and
-    the client carries on with them when it is gone. Give several if the first may be down when the program starts.
-    With ``discover=False`` only the brokers that you name are called. ``token`` is the bearer token; the default is ``TENURE_API_TOKEN``, if it is set.
-    ``timeout`` is how many seconds to keep trying a call, including failovers.
+    ``http://127.0.0.1:8080``. Any broker answers any call, so one address is enough: that broker names the others, and
+    the client continues with them when it is gone. Give several if the first may be down when the program starts. With
+    ``discover=False`` only the brokers that you name are called. ``token`` is the bearer token; the default is
+    ``TENURE_API_TOKEN``, if it is set. ``timeout`` is how many seconds to keep trying a call, including failovers.
 
-    Calls of :meth:`submit`, :meth:`complete` and :meth:`fail` that threads make at the same time share requests and commits.
-    Each has its own answer, and one that is made alone goes at once.
+    Calls of :meth:`submit`, :meth:`complete` and :meth:`fail` that threads make at the same time share requests and
+    commits. Each gets its own answer, and a call that is made alone is sent at once.
 
     >>> client = Client(url)
     >>> receipt = client.submit("mail", {"to": "ada@example.com"})
@@ -307,7 +307,7 @@ class Client:
         try:
             return Job.of(self._call("POST", f"/v1/jobs/{quoted(id)}/{verb}", {}).body)
         except WrongState as problem:
-            # The sending that got no answer has done it: the state is the one that was asked for.
+            # The sending whose answer was lost has done it: the job is in the requested state.
             if not problem.resent:
                 raise
             return self.job(id)
@@ -352,9 +352,9 @@ class Client:
     ) -> list[Claimed]:
         """Takes up to ``max`` jobs, waiting up to ``wait`` seconds for the first. :class:`Worker` does this for you.
 
-        Each is yours for ``lease`` seconds, and again from every heartbeat on. If no broker answers and ``stop`` is set,
-        the call is not repeated. Repeated, it is the same claim: jobs of an answer that was lost come with the next. A job whose payload Python cannot read has ``unreadable`` set; the others are not
-        affected.
+        Each is yours for ``lease`` seconds, and again from every heartbeat on. If no broker answers and ``stop`` is
+        set, the call is not repeated. A repeated call is the same claim: jobs of a lost answer come with the next one.
+        A job whose payload Python cannot read has ``unreadable`` set; the others are not affected.
 
         >>> _ = client.submit("sum", [1, 2], queue="sums")
         >>> [claimed] = client.claim("worker-1", queues=["sums"])
@@ -451,7 +451,8 @@ class Client:
         calls.call(written({"id": claim.id, **body}), self.timeout if timeout is None else timeout, alone)
 
     def _end_together(self, verb: str, claims: Sequence[bytes], timeout: float) -> list[Optional[str]]:
-        """Ends claims. What is said of one that is not simply done is found out by its own call: ends can be told again."""
+        """Ends claims. For a claim whose end was not simply done, a separate call determines the outcome: ends can be
+        repeated."""
         answer = self._call("POST", f"/v1/jobs/{verb}", together("claims", claims), timeout=timeout)
         statuses = [ClaimStatus.of(item).status for item in listed(answer.body, "claims")]
         return [status if status == "ok" else None for status in statuses]
@@ -475,7 +476,7 @@ class Client:
                 raise
 
     def _has_completed(self, claim: Claim) -> bool:
-        # Only the holder of this attempt's token can have completed it, if no attempt came after.
+        # If no later attempt was started, only the holder of this attempt's token can have completed it.
         try:
             job = self.job(claim.id)
         except NotFound:
@@ -483,7 +484,7 @@ class Client:
         return job.state == "completed" and job.attempt == claim.attempt
 
     def _has_failed(self, claim: Claim, error: str) -> bool:
-        # Two attempts may fail in the same words; then the job is in the state that was asked for all the same.
+        # Two attempts may fail with the same text; even then the job is in the requested state.
         try:
             job = self.job(claim.id)
         except NotFound:
@@ -495,7 +496,8 @@ class Client:
         return is_ours and job.state != "completed" and job.attempt == claim.attempt
 
     def _has_released(self, claim: Claim) -> bool:
-        # Only the holder of this attempt's token can have handed it back: it is still to come, or another claim makes it.
+        # Only the holder of this attempt's token can have released it: the attempt is still to come, or another claim
+        # has it.
         try:
             job = self.job(claim.id)
         except NotFound:
@@ -521,8 +523,8 @@ class Client:
         concurrency: Union[int, None, Unchanged] = UNCHANGED,
         rate: Union[Rate, None, Unchanged] = UNCHANGED,
     ) -> Queue:
-        """Changes some of a queue's limits; None takes one away. What is not said stays as it is, also if others change it
-        at the same time.
+        """Changes some of a queue's limits; None takes one away. Limits that are not given stay as they are, even if
+        others change them at the same time.
 
         >>> client.change_queue("mail", concurrency=5).concurrency
         5
@@ -560,7 +562,7 @@ class Client:
         return [Schedule.of(item) for item in self._named("schedules")]
 
     def _named(self, kind: str) -> list[dict[str, Json]]:
-        """What is listed by name, one page after the other."""
+        """Lists what has names, one page after the other."""
         items: list[dict[str, Json]] = []
         path = f"/v1/{kind}"
         while True:
@@ -602,7 +604,7 @@ class Client:
         return Schedule.of(self._call("PUT", f"/v1/schedules/{quoted(name)}", body).body)
 
     def pause_schedule(self, name: str) -> Schedule:
-        """Pauses a schedule: it submits no jobs until it is resumed, also if it is set again meanwhile."""
+        """Pauses a schedule: it submits no jobs until it is resumed, even if it is set again meanwhile."""
         return Schedule.of(self._call("POST", f"/v1/schedules/{quoted(name)}/pause", {}).body)
 
     def resume_schedule(self, name: str) -> Schedule:
@@ -645,9 +647,9 @@ class Client:
     ) -> Generator[Event, None, None]:
         """Follows what happens, through failovers, until ``stop`` is set or the iterator is closed.
 
-        ``kinds`` are any of ``"job"``, ``"queue"``, ``"schedule"`` (the default), ``"leader"``, ``"node"`` and ``"daemon"``.
-        The first event is a ``reset``, and another one follows if events were missed: then read again what you keep.
-        ``stop`` is looked at when something is heard from the broker: within ten seconds.
+        ``kinds`` are any of ``"job"``, ``"queue"``, ``"schedule"`` (the default), ``"leader"``, ``"node"`` and
+        ``"daemon"``. The first event is a ``reset``, and another one follows if events were missed: then read again
+        what you keep. ``stop`` is checked whenever the broker sends something: within ten seconds.
 
         >>> events = client.events(["leader", "node"])
         >>> next(events).name, next(events).name
@@ -685,8 +687,9 @@ class Client:
     ) -> Answer:
         """Sends a call until a node answers it, its time is up, or ``stop`` is set between two tries.
 
-        Nodes take turns; between rounds there is a pause. ``waits`` is how long the server may take on purpose, and ``resent``
-        says that the same was sent before, and may have been carried out. Bytes are JSON text already.
+        Nodes take turns; between rounds there is a pause. ``waits`` is how long the broker may wait on purpose, and
+        ``resent`` says that the call was sent before, and may have been carried out. A body of bytes is JSON text
+        already.
         """
         if query:
             said = {name: value for name, value in query.items() if value is not None}
@@ -698,7 +701,7 @@ class Client:
         while True:
             place = self._place
             seconds = max(0.001, min(waits + REQUEST_SECONDS, deadline - clock.now()))
-            # A node without a leader holds the call for this long, and says so before the answer is given up here.
+            # A broker without a leader holds the call for this long, and answers before this client stops waiting.
             hold = max(0, int(seconds - waits - HOLD_MARGIN_SECONDS))
             retry_after = 0.0
             problem: Exception
@@ -706,7 +709,7 @@ class Client:
                 nodes = self._nodes
                 node = nodes[place % len(nodes)]
                 if waits > 0:
-                    # It may be the first call, and its broker dead before it is answered.
+                    # This may be the first call, and its broker may die before it answers.
                     self._look(node)
                 response = node.exchange(method, path, content, seconds, hold, name)
                 # A node on the way may have sent it twice, too.
@@ -734,7 +737,7 @@ class Client:
             tries += 1
             mistrusted = mistrusted + 1 if isinstance(problem, NotTrusted) else 0
             if mistrusted == len(self._nodes) and not resent:
-                # No time heals a certificate.
+                # Waiting does not fix a certificate.
                 raise problem
             self._leave(place)
             pause = max(pauses.next(), retry_after) if tries % len(self._nodes) == 0 else 0.0
@@ -752,13 +755,13 @@ class Client:
         return len(self._nodes)
 
     def _leave(self, place: int) -> None:
-        """Turns to the next node, unless another thread has done so already."""
+        """Switches to the next node, unless another thread has done so already."""
         with self._lock:
             if self._place == place:
                 self._place = (place + 1) % len(self._nodes)
 
     def _look(self, node: Node) -> None:
-        """Asks a broker for the others, now and then, while the caller goes on."""
+        """Sometimes asks a broker for the others, while the caller continues."""
         now = clock.now()
         if not self._discovers or now < self._looks_at:
             return
@@ -786,12 +789,12 @@ class Client:
 
 
 def readable_claims(items: Sequence[Mapping[str, Json]]) -> Iterator[Claimed]:
-    """The jobs of a claim, one by one: what is wrong with one of them does not cost the others."""
+    """The jobs of a claim, read one by one, so that a bad one does not affect the others."""
     for item in items:
         try:
             yield Claimed.of(item)
         except (KeyError, TypeError) as problem:
-            # Without these fields nothing can be reported for it either.
+            # Without these fields its end cannot be reported either.
             log.warning("cannot read a claimed job; it runs again when its lease ends: %r", problem)
 
 
@@ -801,7 +804,7 @@ def together(name: str, items: Sequence[bytes]) -> bytes:
 
 
 def with_id(job: Submission) -> Submission:
-    """The job with an id, made before anything is sent: what makes sending twice safe."""
+    """The job with an id that is made before anything is sent, which makes sending twice safe."""
     return job if job.id is not None else replace(job, id=str(uuid.uuid4()))
 
 
@@ -813,7 +816,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def given_up(method: str, path: str, problem: Exception, resent: bool, tries: int) -> Unavailable:
-    """What a call ends with when its time is up."""
+    """The error of a call whose time is up."""
     where = f"{method} {path.partition('?')[0]}"
     times = "1 try" if tries == 1 else f"{tries} tries"
     code = getattr(problem, "code", None)

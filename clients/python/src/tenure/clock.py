@@ -1,4 +1,4 @@
-"""Time that leadership and leases are counted on.
+"""The clock for leadership and leases.
 
 Guarantees: it never goes back, and it counts the time that the machine was suspended if the system offers that
 (``CLOCK_BOOTTIME`` on Linux). Elsewhere it is ``time.monotonic()``, which may stand still during suspend: there, send the
@@ -20,7 +20,7 @@ _FIRST_TIME_NAMESPACE = "time:[4026531834]"
 
 
 def now() -> float:
-    """Seconds since some fixed moment of this host. Comparable only with itself."""
+    """Seconds since some fixed moment of this host. Comparable only with other readings of this clock."""
     if _BOOTTIME is not None:
         return time.clock_gettime(_BOOTTIME)
     return time.monotonic()
@@ -36,7 +36,7 @@ def now_ns() -> int:
 def host() -> Optional[str]:
     """Names this clock: the random id that the kernel drew when the host started, in hexadecimal digits.
 
-    Two readings are comparable, also between processes, if both have this name. None where there is no such clock, or
+    Two readings are comparable, even between processes, if both have this name. None where there is no such clock, or
     where it may have been moved: a time namespace can do that, and its id stays the same.
     """
     if _BOOTTIME is None:

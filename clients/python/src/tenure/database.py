@@ -1,18 +1,19 @@
 """Versioned objects in one's own database: the table ``tenure_objects``, as every other part of Tenure reads and writes it.
 
 What is guaranteed
-    A write is one statement that is applied only if the object still has the version that was read, or if there is none,
-    and is committed by itself. It ends as done, as :class:`Conflicted`, as :class:`~tenure.errors.Unavailable` (not applied)
-    or as :class:`~tenure.errors.Unknown` (the answer was lost). A version is a random number that never comes back.
+    A write is one statement that is applied only if the object still has the version that was read, or if there is
+    none, and is committed separately. It ends as done, as :class:`Conflicted`, as :class:`~tenure.errors.Unavailable`
+    (not applied) or as :class:`~tenure.errors.Unknown` (the answer was lost). A version is a random number that never
+    comes back.
 
-    Waits for locks end at the server after 2 seconds and statements after 8, so that nothing is applied long after its
-    writer has given up.
+    The server ends waits for locks after 2 seconds and statements after 8, so that no write is applied long after its
+    writer has stopped waiting.
 
 What is not
-    Networks that swallow packets: give your driver timeouts of its own for connecting and reading.
+    Networks that drop packets: set timeouts for connecting and reading in your driver.
 
-In the caller's own transaction (:meth:`Database.borrowed`) nothing is committed here, rows that decide are locked until the
-transaction ends, and the driver's errors are passed on as they are.
+In the caller's own transaction (:meth:`Database.borrowed`) nothing is committed here, the rows that a decision rests on
+are locked until the transaction ends, and the driver's errors are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from .errors import NotAllowed, NotFound, NoTransaction, TenureError, Unavailabl
 
 __all__ = ["Conflicted", "Database", "Object", "Store", "driver_of"]
 
-#: A connection of some driver: there is no common type.
+#: A connection of any driver: they have no common type.
 Connection = Any
 
 _PAGE_MAX = 1000
 _LOCK_SECONDS = 2
 _STATEMENT_SECONDS = 8
-#: How often to look for the table while others make it too.
+#: How often to look for the table while others create it too.
 _LOOKS_MAX = 10
 #: MySQL: "transaction characteristics can't be changed while a transaction is in progress".
 _IN_TRANSACTION = 1568
@@ -43,11 +44,11 @@ REFUSED, BUSY, LOST = "refused", "busy", "lost"
 
 
 class Conflicted(Exception):
-    """The object was not as expected. Nothing was written, or an earlier write of ours is in the way: read."""
+    """The object was not as expected. Nothing was written, or an earlier write of ours was applied: read it again."""
 
 
 class Object(NamedTuple):
-    """``age`` is how long ago its write was begun, in seconds, on a clock that cannot be set, where that can be told.
+    """``age`` is how long ago its write was begun, in seconds, on a clock that cannot be set; None if that is unknown.
 
     ``shown_age`` is the same by the database's clock, for people.
     """
@@ -59,7 +60,7 @@ class Object(NamedTuple):
 
 
 def driver_of(connection: Connection) -> Tuple[str, Connection]:
-    """The driver's module, and its own connection: below those of SQLAlchemy and Django.
+    """The driver's module and its own connection, unwrapped from those of SQLAlchemy and Django.
 
     >>> import sqlite3
     >>> driver_of(sqlite3.connect(":memory:"))[0]
@@ -99,7 +100,7 @@ class Database:
 
     @contextlib.contextmanager
     def opened(self, *, makes: bool) -> Iterator[Store]:
-        """A store for some requests. With ``makes``, the table is made if there is none; without, that is NotFound."""
+        """A store for some requests. With ``makes``, a missing table is created; without, that is NotFound."""
         store = _Own(self._connect, makes)
         try:
             yield store
@@ -137,7 +138,7 @@ class Store:
         return str(version)
 
     def delete(self, key: str) -> None:
-        """Deletes an object that nobody writes any more."""
+        """Deletes an object that is never written again."""
         self._engine.run(self._engine.remove, (key,))
 
     def list(self, prefix: str) -> List[Tuple[str, str]]:
@@ -158,7 +159,7 @@ def _text(value: Any) -> str:
 
 
 class _Own(Store):
-    """Requests that are committed one by one, on a connection of our own, or on another one if that was lost."""
+    """Requests that are committed one by one, on our own connection, or on a new one if that was lost."""
 
     is_borrowed = False
 
@@ -189,7 +190,7 @@ class _Own(Store):
         return listed
 
     def _ended(self, doing: str, request: Callable[[Store], Any], *, writes: bool) -> Any:
-        """Carries a request out in a transaction of its own, and says how it ended."""
+        """Carries out a request in its own transaction, and reports how it ended."""
         engine = self._open(doing)
         try:
             engine.bound()
@@ -197,14 +198,14 @@ class _Own(Store):
             engine.commit()
             return answer
         except Conflicted:
-            # Nothing was written, but a failure to say so leaves a connection that is good for nothing.
+            # Nothing was written, but if the rollback fails, the connection cannot be used any more.
             with self._discarding(doing):
                 engine.rollback()
             raise
         except Exception as error:
             raise self._failed(doing, error, writes) from error
         except BaseException:
-            # Interrupted: nobody knows what the connection is in the middle of.
+            # Interrupted: the state of the connection is unknown.
             self._discard()
             raise
 
@@ -243,7 +244,7 @@ class _Own(Store):
             name, own = driver_of(self._outer)
             engine = _ENGINES[name](own)
             if engine.is_in_transaction():
-                # It is somebody else's work: neither committed nor rolled back here.
+                # The transaction belongs to other code, so it is neither committed nor rolled back here.
                 raise ValueError("the connection has an open transaction: return a new one, or pass it as connection=")
             engine.prepare(self._makes)
         except BaseException as error:
@@ -284,7 +285,7 @@ def _modules(error: BaseException) -> Iterator[str]:
 
 
 def _error(doing: str, error: Exception, fate: str, writes: bool) -> TenureError:
-    # The first line: drivers add statements and values to theirs.
+    # Only the first line: drivers add statements and values after it.
     text = f"{doing}: {(str(error).splitlines() or [type(error).__name__])[0][:300]}"
     if fate == REFUSED:
         return NotAllowed(text)
@@ -292,7 +293,7 @@ def _error(doing: str, error: Exception, fate: str, writes: bool) -> TenureError
 
 
 class _Engine:
-    """A driver's connection, and the words of its database."""
+    """A driver's connection, with the SQL of its database."""
 
     mark = "%s"
     name = "key"
@@ -313,7 +314,7 @@ class _Engine:
         )
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> Tuple[List[Any], int]:
-        """Runs a statement; its rows, and how many it changed."""
+        """Runs a statement. Returns its rows, and how many it changed."""
         cursor = self.connection.cursor()
         try:
             # Without values some drivers would take a percent sign for one.
@@ -329,7 +330,7 @@ class _Engine:
         return Object(bytes(value), str(version), self.age(written, int(version)), max(0.0, float(age or 0)))
 
     def age(self, written: Optional[str], version: int) -> Optional[float]:
-        """A database's clock may be set, and be another one after a failover: it tells no ages."""
+        """A database's clock may be set, and may be another one after a failover, so there are no ages."""
         return None
 
     def write(self, key: str, value: bytes, version: int, expected: Optional[str]) -> bool:
@@ -346,7 +347,7 @@ class _Engine:
         return self.run(statement, (value, version, key, int(expected)))[1] > 0
 
     def insert(self, statement: str, values: Sequence[Any]) -> bool:
-        """Whether a row was made: none is, if there is one."""
+        """Inserts a row unless there is one. Returns whether it was inserted."""
         return self.run(f"{statement} ON CONFLICT ({self.name}) DO NOTHING", values)[1] > 0
 
     def begin(self) -> None:
@@ -362,12 +363,12 @@ class _Engine:
         self.connection.rollback()
 
     def restore(self) -> None:
-        """Leaves a connection of a pool as it was."""
+        """Restores the state of a pooled connection."""
         while self._restores:
             self._restores.pop()()
 
     def announce(self, key: str) -> None:
-        """Tells those who wait that an object has changed, where the database can."""
+        """Notifies waiting processes that an object has changed, if the database can."""
 
     def is_in_transaction(self) -> bool:
         raise NotImplementedError
@@ -381,7 +382,8 @@ class _Engine:
 
     @staticmethod
     def fate(error: BaseException) -> str:
-        """What an error says about the statement: refused or busy, then nothing was changed; or nothing at all."""
+        """What an error says about the statement: "refused" or "busy" mean that nothing was changed; otherwise the
+        outcome is unknown."""
         raise NotImplementedError
 
 
@@ -422,7 +424,8 @@ class _Postgres(_Engine):
             if schema is not None:
                 self._schema = schema
                 if synchronous == "off":
-                    # What is said to be done must survive a crash, also where other data need not.
+                    # A confirmed write must survive a crash, even if the database is configured not to guarantee that
+                    # for other data.
                     self._settings += "; SET LOCAL synchronous_commit = on"
                 return
             if not makes:
@@ -432,7 +435,7 @@ class _Postgres(_Engine):
                 self.run(self.create)
                 self.commit()
             except Exception as error:
-                # Of many who make it at once some are refused; the table being there is what counts.
+                # If several processes create it at once, some are refused; it only matters that the table exists.
                 self.rollback()
                 if refused is not None:
                     raise
@@ -445,7 +448,7 @@ class _Postgres(_Engine):
 
     def borrow(self, idle_seconds: float) -> None:
         self.run(f"SET LOCAL idle_in_transaction_session_timeout = {max(1000, round(idle_seconds * 1000))}")
-        # The mark ends with the transaction, so it is there for the next statement only if both are in one.
+        # The setting ends with the transaction, so the next statement sees it only if both are in one transaction.
         self.run("SET LOCAL tenure.fence = 'held'")
         if not self.run("SELECT coalesce(current_setting('tenure.fence', true), '') = 'held'")[0][0][0]:
             raise NoTransaction()
@@ -456,11 +459,11 @@ class _Postgres(_Engine):
         path = key.split("/")
         if len(path) < 3 or path[1] != "elections":
             return
-        # FNV-1a, as every part of Tenure that listens computes it.
+        # FNV-1a, computed in the same way by every part of Tenure that listens.
         hash = 0xCBF29CE484222325
         for byte in f"{self._schema}.tenure_objects\0{path[0]}/{path[1]}".encode():
             hash = (hash ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-        # Nobody depends on it, and it must not make a write look failed that is done.
+        # Nothing depends on it, and its failure must not make a completed write look failed.
         try:
             self.run("SET LOCAL synchronous_commit = off")
             self.run("SELECT pg_notify(%s, %s)", (f"tenure_{hash:016x}", key))
@@ -471,7 +474,7 @@ class _Postgres(_Engine):
 
     @staticmethod
     def fate(error: BaseException) -> str:
-        """By the codes of PostgreSQL's manual, appendix A.
+        """Uses the codes of PostgreSQL's manual, appendix A.
 
         >>> class Error(Exception): sqlstate = "40001"
         >>> _Postgres.fate(Error()), _Postgres.fate(OSError())
@@ -502,7 +505,7 @@ class _MySql(_Engine):
     _exists = (
         "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'tenure_objects'"
     )
-    #: What a connection of our own needs, of which each server knows some.
+    #: The settings of our own connections; each server knows only some of them.
     _wanted = {
         "innodb_lock_wait_timeout": str(_LOCK_SECONDS),
         "lock_wait_timeout": str(_LOCK_SECONDS),
@@ -513,7 +516,7 @@ class _MySql(_Engine):
     }
 
     def is_in_transaction(self) -> bool:
-        # There is no way to ask, but this is refused while one is open, and changes nothing.
+        # There is no query for this, but this statement is refused while a transaction is open, and changes nothing.
         try:
             self.run("SET TRANSACTION READ WRITE")
         except Exception as error:
@@ -541,12 +544,12 @@ class _MySql(_Engine):
 
     def borrow(self, idle_seconds: float) -> None:
         whole = max(1, round(idle_seconds + 0.5))
-        # MariaDB bounds idle transactions, MySQL only idle sessions; each takes the other's words for a comment.
+        # MariaDB limits idle transactions, MySQL only idle sessions; each treats the other's setting as a comment.
         self.run(f"SET SESSION /*M!100300 idle_transaction_timeout = {whole} */ /*!50700 wait_timeout = {whole} */")
         [(is_there,)], _ = self.run(self._exists)
         if not is_there:
             raise NotFound(_NO_TABLE)
-        # Without autocommit a read is what opens the transaction.
+        # Without autocommit, a read opens the transaction.
         self.run("SELECT version FROM tenure_objects WHERE `key` = ''")
         if not self.is_in_transaction():
             raise NoTransaction()
@@ -561,7 +564,7 @@ class _MySql(_Engine):
 
     @staticmethod
     def fate(error: BaseException) -> str:
-        """By the numbers of MySQL's error reference; MariaDB shares them."""
+        """Uses the numbers of MySQL's error reference; MariaDB shares them."""
         number = _mysql_number(error)
         if number in (1205, 1213, 1040, 1203, 1226, 1969, 3024, 1243, 1615):
             return BUSY
@@ -588,11 +591,11 @@ class _Sqlite(_Engine):
     _columns = "SELECT name FROM pragma_table_info('tenure_objects')"
 
     def is_in_transaction(self) -> bool:
-        # With autocommit=False one is always open; it has nothing in it when it is new.
+        # With autocommit=False a transaction is always open, and empty when it is new.
         return bool(self.connection.in_transaction) and getattr(self.connection, "autocommit", None) is not False
 
     def prepare(self, makes: bool) -> None:
-        # Each request begins its own transaction: the module's begins without the right to write.
+        # Each request begins its own transaction, since the module's begins without the write lock.
         if getattr(self.connection, "autocommit", None) is False:
             self.connection.autocommit = True
             self._restores.append(lambda: setattr(self.connection, "autocommit", False))
@@ -617,7 +620,7 @@ class _Sqlite(_Engine):
         return [name for (name,) in self.run(self._columns)[0]]
 
     def borrow(self, idle_seconds: float) -> None:
-        # The module begins a transaction by itself, but too late: at the first change, without the right to write.
+        # The module begins transactions automatically, but too late: at the first change, without the write lock.
         if not self.connection.in_transaction:
             if self.connection.isolation_level is None and getattr(self.connection, "autocommit", None) is not False:
                 raise NoTransaction()
@@ -637,7 +640,7 @@ class _Sqlite(_Engine):
             self.run("ROLLBACK")
 
     def age(self, written: Optional[str], version: int) -> Optional[float]:
-        """What the clock showed that cannot be set, noted by a writer on this host for this very version."""
+        """From the reading of the clock that cannot be set, noted by a writer on this host for this very version."""
         host = clock.host()
         fields = (written or "").split(" ")
         if host is None or len(fields) != 3 or fields[:2] != [str(version), host] or not fields[2].isdecimal():
@@ -663,7 +666,7 @@ class _Sqlite(_Engine):
 
     @staticmethod
     def fate(error: BaseException) -> str:
-        """By SQLite's result codes, and by its words where Python does not tell them (before 3.11)."""
+        """Uses SQLite's result codes, or its messages where Python does not provide the codes (before 3.11)."""
         code = getattr(error, "sqlite_errorcode", None)
         if code is not None:
             kind = code & 0xFF

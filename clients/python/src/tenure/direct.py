@@ -1,4 +1,4 @@
-"""Elections straight on one's own database, without a broker.
+"""Elections directly on your own database, without a broker.
 
 The same tables, records and rules as ``tenure elect`` and every other part of Tenure on PostgreSQL, MySQL, MariaDB and
 SQLite: they are candidates of one election together.
@@ -8,9 +8,9 @@ What is guaranteed
     tenth. Trust counts from *before* a write was sent. Every term has a greater number than all terms before it, and the
     fence is raised before a term is led. Clocks of two hosts are never compared.
 
-    A lease is taken only if it is vacant, or if the session of its holder has ended, or if one version of that session was
-    seen to stand for its whole ttl on one clock that cannot be set. What a call saw it notes in its own session, for a
-    later call of the same candidate on the same host. SQLite tells how old a version is, among processes of one host.
+    A lease is taken only if it is vacant, or if the session of its holder has ended, or if that session was seen
+    unchanged for its whole ttl, on one clock that cannot be set. A call notes what it saw in its own session, for a
+    later call of the same candidate on the same host. With SQLite, processes of one host know how old a version is.
 
     Each write is one conditional statement in its own transaction. If the answer is lost, the row is read back.
 
@@ -54,24 +54,24 @@ __all__ = ["DatabaseElection"]
 
 log = logging.getLogger("tenure.election")
 
-#: How often a write is tried against others, or an answer settled, before giving up.
+#: How often a write is tried against others, or an unknown answer settled, before the call fails.
 _ATTEMPTS_MAX = 20
 #: How long a call tries, in seconds, unless the protocol makes it wait. A ttl may be a day.
 _CALL_MAX = 30.0
 _TTL_MIN, _TTL_MAX = 0.2, 24 * 3600.0
-#: How long a dead candidate is kept: so many times its ttl, and not less than a while.
+#: How long a dead candidate is kept: this many times its ttl, and at least this many seconds.
 _KEPT_TTLS, _KEPT_MIN = 10, 60.0
-#: How often one who stays looks for the dead, while its note is too young: at one call in so many.
+#: How often a lasting candidate looks for dead ones while its note is too young: at one call in this many.
 _LOOKS_ONCE_IN = 16
-#: How many sessions of others a look reads, and how many it removes.
+#: How many sessions of others one look reads, and how many it removes.
 _LOOKED_AT, _REMOVED_AT_ONCE = 4, 4
-#: How many candidates may stand under one name with secrets of their own: each call of one reads all.
+#: How many candidates with different secrets may have one name: each call of one reads all of them.
 _STANDING_MAX = 8
-#: How many sessions one candidate has for elections with ttls of their own. With more ttls some share one.
+#: How many sessions one candidate may have, for elections with different ttls. With more ttls, some share a session.
 _TTLS_MAX = 4
-#: What stands for the version of a session that is not there.
+#: The version of a session that does not exist.
 _MISSING = "missing"
-#: Tells the version of a lease from that of any session: one is never taken for the other.
+#: Prefix for versions of leases, so that they cannot be confused with versions of sessions.
 _LEASE = "lease "
 
 
@@ -92,8 +92,8 @@ class DatabaseElection(Candidacy):
     'web-1'
     >>> election.unregister()
 
-    A leader that goes on calls :meth:`elect` again within its ttl, at best
-    every third of it; :meth:`leading` does that in a thread.
+    A leader that stays calls :meth:`elect` again within its ttl, at best every third of it; :meth:`leading` does that
+    in a thread.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class DatabaseElection(Candidacy):
         self.namespace = check_name("the namespace", namespace)
         self._database = database if isinstance(database, Database) else Database(database)
         self._secret_digest: Optional[str] = None
-        # What this object saw stand, on this process's clock: version and since when, by key.
+        # The versions that this object has seen, by key, and since when, on this process's clock.
         self._standing: Dict[Tuple[str, bool], Tuple[str, float]] = {}
         self._private: Optional[DatabaseElection] = None
 
@@ -120,9 +120,9 @@ class DatabaseElection(Candidacy):
 
         With ``connection``, a connection, SQLAlchemy session or Django connection with an open transaction of your own,
         all of this is part of that transaction: nothing is committed here, and **the answer counts only once you have
-        committed**. If you roll back, nothing has happened. The lease stays locked until then, so that nobody can take it
-        or give it up: keep the transaction short. The driver's errors come as they are; roll back and try again. Raises
-        :class:`Unavailable` where it would have to wait.
+        committed**. If you roll back, nothing has happened. The lease stays locked until then, so that it can be
+        neither taken nor released: keep the transaction short. The driver's errors are passed on unchanged; roll back
+        and try again. Raises :class:`Unavailable` where it would have to wait.
         """
         with self._opened(connection, makes=True) as store:
             return _Call(self, store, timeout).elect()
@@ -137,8 +137,8 @@ class DatabaseElection(Candidacy):
     ) -> None:
         """Withdraws from the election, after releasing the leadership if it leads. End the work that needs it first.
 
-        With ``term``, only if it leads that term, otherwise :class:`NotLeading`: a withdrawal that is late, or repeated,
-        changes nothing in a later one. ``connection`` is as in :meth:`elect`.
+        With ``term``, only if it leads that term, otherwise :class:`NotLeading`: a late or repeated withdrawal does not
+        affect a later term. ``connection`` is as in :meth:`elect`.
         """
         try:
             with self._opened(connection, makes=False) as store:
@@ -149,7 +149,7 @@ class DatabaseElection(Candidacy):
                 raise NotLeading(f"{self.candidate} does not lead term {term} of {self.name}") from None
         finally:
             if self._secret_digest is not None:
-                # Whoever enters again is another candidate: no withdrawal that comes late can end it.
+                # Entering again makes a new candidate, which a late withdrawal cannot end.
                 self._secret_digest = _digest()
 
     def standing(self) -> Standing:
@@ -176,7 +176,7 @@ class DatabaseElection(Candidacy):
             yield leadership
 
     def leadership(self, outcome: Outcome) -> Leadership:
-        """The term of an answer of :meth:`elect`: to ask whether it is still valid, and to fence a transaction by.
+        """The term of an answer of :meth:`elect`, to check whether it is still valid and to fence a transaction.
 
         >>> import sqlite3, tempfile, os
         >>> path = os.path.join(tempfile.mkdtemp(), "app.db")
@@ -205,7 +205,7 @@ def _digest() -> str:
 
 
 class _Standing(NamedTuple):
-    """A session of a candidate, as it stands in the store."""
+    """A session of a candidate, as stored."""
 
     session: Session
     version: str
@@ -213,7 +213,8 @@ class _Standing(NamedTuple):
 
 
 class _Found:
-    """The sessions of calls under one name: the caller's own, further ones of the caller, and how many others live."""
+    """The sessions of calls under one name: the caller's own, further ones of the caller, and the number of other live
+    ones."""
 
     def __init__(self) -> None:
         self.own: Optional[_Standing] = None
@@ -238,7 +239,7 @@ class _Seen(NamedTuple):
 
 
 class _Asked(Exception):
-    """The caller holds the lease, and is asked to go."""
+    """The caller holds the lease, and is asked to resign."""
 
 
 class _Call:
@@ -248,7 +249,7 @@ class _Call:
         self.election, self.store = election, store
         self.name, self.node, self.ttl = election.name, election.candidate, election.ttl
         self.ttl_ms = round(election.ttl * 1000)
-        # As the times of a session follow from its ttl.
+        # Derived from the ttl, as for every session.
         self.margin, self.grace, self.heartbeat = self.ttl / 10, self.ttl / 5, self.ttl * 0.3
         self.begun = clock.now()
         most = min(_CALL_MAX, self.ttl * 3)
@@ -275,7 +276,7 @@ class _Call:
         try:
             won = self.compete(trusted)
         except _Asked:
-            # It was asked after the first look, and before it is told anything.
+            # It was asked to resign after the first look, and before it gets an answer.
             found, seen = self.find(), self.read_lease()
             answer = None if found.own is None or seen is None else self.asked(found.own, seen)
             if answer is None:
@@ -295,7 +296,7 @@ class _Call:
             until = self.renewed(trusted, lease, until)
         assert lease.holder is not None
         if lease.holder.ttl < self.ttl:
-            # A term that was begun with a shorter ttl ends as soon after a request as that says.
+            # A term that was begun with a shorter ttl ends that much sooner after a request.
             until -= 0.9 * (self.ttl - lease.holder.ttl)
         is_leader = until > clock.now()
         leader = Leader(me.node, {"node": me.node, "incarnation": me.incarnation, "term": lease.term})
@@ -303,7 +304,7 @@ class _Call:
         return Outcome(leader, is_leader, lease.term, token, until)
 
     def renewed(self, trusted: _Trusted, lease: Lease, until: float) -> float:
-        """Who had to wait acts for as long as one who led at once."""
+        """Renews the trust of a caller that had to wait, so that it may act as long as one that led at once."""
         try:
             again = self.beat(None)
             seen = self.read_lease()
@@ -317,10 +318,10 @@ class _Call:
         return min(again.until, seen.looked + self.ttl - self.margin)
 
     def asked(self, own: _Standing, seen: _Seen) -> Optional[Outcome]:
-        """If the candidate leads and is asked not to, what it is told. Its session is not renewed for this election.
+        """The answer if the candidate leads and is asked to resign. Its session is not renewed for this election.
 
-        What the caller was told before holds for less than a ttl after the request was written. When that time is over the
-        lease is given back here. It cannot be given up sooner: the caller acts on it until it has this answer.
+        Earlier answers are valid for less than a ttl after the request was written. When that time is over, the lease
+        is released here. It cannot be released sooner: the caller acts on it until it has this answer.
         """
         lease, me = seen.lease, own.session.incarnation
         request = lease.request
@@ -350,7 +351,7 @@ class _Call:
             session = _session(object)
             if object is None or session is None or session.state != "alive" or not session.stands_in(self.name):
                 continue
-            # Nothing is taken for this, so a clock that can be set is good enough.
+            # No lease is taken because of this, so a clock that can be set is good enough.
             if _shown(object.age, object) >= session.ttl:
                 continue
             priority = session.record["stands"][self.name]
@@ -365,7 +366,8 @@ class _Call:
     # ------------------------------------------------------------------ the lease
 
     def compete(self, trusted: _Trusted) -> Any:
-        """Takes the lease if it may be taken, and raises the fence. An Outcome if someone else leads, or is to follow."""
+        """Takes the lease if that is allowed, and raises the fence. An Outcome if another candidate leads, or should
+        follow."""
         seen: Optional[_Seen] = None
         while True:
             self.check_time()
@@ -402,7 +404,7 @@ class _Call:
             seen = None
 
     def begin(self, me: Holder) -> Optional[Tuple[_Seen, bool]]:
-        """There is no lease. It is made above the fence, if there is one; if not, a new lineage begins."""
+        """Creates a missing lease, with a term above the fence's; if there is no fence, a new lineage begins."""
         fence = self.read_fence()
         if fence is None:
             self.new_lineage = unique()
@@ -416,7 +418,7 @@ class _Call:
         return self.write_lease(lease, None), False
 
     def free(self, seen: _Seen, me: Holder) -> Any:
-        """Why the lease may be taken, for the history; or an Outcome that says who has it."""
+        """The reason why the lease may be taken, for the history; or an Outcome with its holder."""
         lease = seen.lease
         candidate = lease.reserved_for
         if candidate is not None:
@@ -434,7 +436,7 @@ class _Call:
             return why
         if lease.lapsing() and lease.request is not None:
             request, stood = lease.request, self.stood_lease(seen, holder.incarnation)
-            # Whoever is not the one to follow leaves it to that one for a while.
+            # Other candidates leave it to the designated successor for a while.
             follows = request.to is None or request.to.incarnation == me.incarnation
             wait = holder.ttl if follows or request.to is None else holder.ttl + min(request.to.ttl, RESERVED_MAX)
             if stood >= wait:
@@ -446,14 +448,15 @@ class _Call:
         return Outcome(Leader(holder.node, raw), False, lease.term, None, 0.0)
 
     def ended(self, holder: Holder, me: Holder, is_reserved: bool = False) -> Optional[str]:
-        """How the session of a holder ended, if it did: then what it held is free. It is evicted if it has stood still."""
+        """How the session of a holder ended, if it did: then its lease is free. Evicts it if it has not changed for its
+        ttl."""
         key = self.session_key(holder)
         for _ in range(_ATTEMPTS_MAX):
             object = self.store.get(key)
             if object is None:
                 if is_reserved:
                     return "its session was missing"
-                # A borrowed transaction may see the past, in which the session was not made yet.
+                # A borrowed transaction may see an old snapshot, from before the session was created.
                 stood = None if self.store.is_borrowed else self.stood(holder.incarnation, _MISSING)
                 return "its session was missing" if stood is not None and stood >= holder.ttl else None
             session = _session(object)
@@ -471,14 +474,14 @@ class _Call:
                 self.store.put(key, session.encode(), object.version)
                 return "evicted"
             except (Conflicted, Unknown):
-                # Someone was faster, a heartbeat or another observer: look.
+                # A heartbeat or another observer was faster: read again.
                 continue
         return None
 
     def install(self, trusted: _Trusted, seen: _Seen, has_no_fence: bool) -> Optional[Tuple[_Trusted, _Seen, str]]:
-        """The lease is ours. Raises the fence, over another leader's term only when that one leads no more.
+        """The lease is ours. Raises the fence; over another leader's term only when that one no longer leads.
 
-        None if the lease has to be looked at again.
+        None if the lease has to be read again.
         """
         me, since = trusted.session.holder, clock.now()
         while True:
@@ -487,7 +490,8 @@ class _Call:
                 self.give_back(me, None)
                 raise self.contended()
             lease, term = seen.lease, seen.lease.term
-            # There was none before the lease was ours. Should there be one by now, it is not overwritten, and read then.
+            # There was no fence before the lease was ours. If there is one by now, it is not overwritten, and then it
+            # is read.
             read = None if has_no_fence else self.read_fence()
             has_no_fence = False
             waits = 0.0
@@ -495,7 +499,7 @@ class _Call:
                 lineage, expected = lease.lineage, None
                 if term > 1:
                     log.error("the fence of %s is missing although term %s was reached", self.name, term - 1)
-                # With a history the lease itself tells who led last, and that it ended.
+                # With a history, the lease itself shows who led last, and that this term ended.
                 if not lease.history and (self.had_lease_before(seen) or term > 1):
                     waits = self.ttl
             else:
@@ -526,7 +530,7 @@ class _Call:
                 self.store.put(self.key("fences", self.name), Fence(lineage, term, me).encode(), expected)
                 break
             except (Conflicted, Unknown):
-                # Perhaps raised by us, perhaps by another: look before anything else.
+                # It may have been raised by us or by another: read it first.
                 continue
         if clock.now() + self.grace >= min(trusted.until, seen.looked + self.ttl - self.margin):
             return None
@@ -540,7 +544,8 @@ class _Call:
         return self.had_lease and seen.lease.lineage == self.new_lineage
 
     def wait_out(self, seconds: float, trusted: _Trusted, seen: _Seen) -> Optional[Tuple[_Trusted, _Seen]]:
-        """Another leader may not have noticed that the lease is not its own. None if the lease is not ours any more."""
+        """Waits until another leader must have noticed that the lease is not its own. None if the lease is not ours any
+        more."""
         if self.store.is_borrowed:
             raise Unavailable("the lease was deleted or restored, so a ttl has to pass: call elect without connection=")
         until = clock.now() + seconds
@@ -560,8 +565,8 @@ class _Call:
         return trusted, seen
 
     def give_back(self, holder: Holder, term: Optional[int]) -> str:
-        """Gives the lease back if this session holds it, in the term that is named if one is; or if it is reserved for this
-        session and no term is named. ``"yes"``, ``"not held"`` or ``"other term"``."""
+        """Releases the lease if this session holds it, in the given term if there is one; or if it is reserved for this
+        session and no term is given. ``"yes"``, ``"not held"`` or ``"other term"``."""
         given_back = "not held"
         give_up = clock.now() + min(_CALL_MAX, self.ttl)
         me = holder.incarnation
@@ -595,7 +600,7 @@ class _Call:
                 raise self.contended()
 
     def withdraw(self, term: Optional[int]) -> bool:
-        """Whether the candidate stands no longer; False if it does not lead the term that is named."""
+        """Withdraws the candidate. False if it does not lead the given term."""
         found = self.find()
         if found.own is None:
             return term is None
@@ -606,9 +611,9 @@ class _Call:
         return True
 
     def leave(self, standing: _Standing, term: Optional[int], must_lead: bool) -> bool:
-        """Takes one session out of the election. The lease is given back first: nobody may find a holder that has gone while
-        it may still act. If another call has written the session meanwhile, all is done again, since that call may have
-        taken the lease."""
+        """Takes one session out of the election. The lease is released first: the holder's session must not be gone
+        while it may still act. If another call has written the session meanwhile, everything is done again, since that
+        call may have taken the lease."""
         holder = standing.session.holder
         key = self.session_key(holder)
         led, sent = False, None
@@ -644,24 +649,25 @@ class _Call:
 
     def left(self, key: str, session: Session) -> bool:
         if session.state == "gone":
-            # An incarnation is never used twice, so nobody writes this again. Whoever reads it next tries again.
+            # An incarnation is never used twice, so this is never written again. The next reader tries the deletion
+            # again.
             with contextlib.suppress(Unavailable):
                 self.store.delete(key)
         else:
-            # One that renewed the session before, and takes the lease only now, is found by another look.
+            # Another look finds a call that renewed the session before, and takes the lease only now.
             self.give_back(session.holder, None)
         return True
 
     def still_stands(self, me: Holder) -> bool:
-        """A withdrawal at the same time writes the session and then looks at the lease; the lease was written before this
-        looks at the session. So one of them finds the other."""
+        """A concurrent withdrawal writes the session and then reads the lease; here the lease was written before the
+        session is read. So one of them sees the other."""
         session = _session(self.store.get(self.session_key(me), locks=True))
         return session is not None and session.state == "alive" and session.stands_in(self.name)
 
     # ------------------------------------------------------------------ the session
 
     def beat(self, found: Optional[_Found]) -> _Trusted:
-        """Renews the session, or makes one."""
+        """Renews the session, or creates one."""
         found = found or self.find()
         passed: Optional[Dict[str, Any]] = None
         if not self.store.is_borrowed and (found.own is None or self.is_due(found.own.session)):
@@ -684,7 +690,7 @@ class _Call:
     def renew(self, trusted: _Trusted) -> _Trusted:
         again = self.beat(None)
         if again.session.incarnation != trusted.session.incarnation:
-            # The session of another call has landed beside this one: what is trusted by it is not what is held.
+            # Another call has created a second session: trust in one is not trust in the lease that the other holds.
             raise self.contended()
         return again
 
@@ -692,18 +698,19 @@ class _Call:
         """Notes what this call saw of the leader, for the next one on this host."""
 
         def note(session: Session) -> None:
-            # One that was withdrawn meanwhile does not come back for a note.
+            # A session that was withdrawn meanwhile must not enter again because of a note.
             if session.stands_in(self.name):
                 session.note(self.name, sighting)
 
         try:
             self.write(None, note, creates=False)
         except Unavailable as error:
-            # What the call came to is certain; only a later one has to begin anew.
+            # The result of this call is certain; only a later one has to observe from the start.
             log.warning("could not record what was seen of the leader of %s: %s", self.name, error)
 
     def write(self, found: Optional[_Found], change: Callable[[Session], None], *, creates: bool) -> Optional[_Trusted]:
-        """Changes the session, once, whatever happens to the answers. None if there is none, and none is to be made."""
+        """Changes the session exactly once, even if answers are lost. None if there is none and none should be
+        created."""
         # A write of ours whose answer was lost is recognised by its nonce.
         lost: Optional[_Trusted] = None
         for attempt in range(1, _ATTEMPTS_MAX + 1):
@@ -722,13 +729,13 @@ class _Call:
             elif others >= _STANDING_MAX:
                 raise Unavailable(f"{others} candidates with other secrets stand as {self.node}")
             elif lost is not None and lost.session.record["counter"] == 1:
-                # Under the same name as the one that may yet land, so that one of them does at most.
+                # With the same key as the write that may still be applied, so that at most one of them is.
                 session = lost.session.copy()
                 session.record["counter"] = 0
             else:
                 session = Session.new(self.node, self.ttl_ms, self.election._secret_digest)
             self.mark(session)
-            # Never shorter than an earlier call was told that it may act.
+            # Never shorter than the time for which an earlier call was told that it may act.
             session.record["ttl_ms"] = max(int(session.record["ttl_ms"]), self.ttl_ms)
             change(session)
             trusted = _Trusted(session, clock.now() + self.ttl - self.margin)
@@ -743,8 +750,8 @@ class _Call:
         raise self.busy()
 
     def find(self) -> _Found:
-        """The session of the candidate that has not ended. An ended one is never revived: the one who ended it may be taking
-        what it held, so the candidate starts over as a new incarnation."""
+        """The session of the candidate that has not ended. An ended one is never revived: the process that ended it may
+        be taking its lease, so the candidate starts again as a new incarnation."""
         found = _Found()
         own: List[Tuple[str, _Standing]] = []
         for key, _ in self.store.list(self.key("nodes", self.node)):
@@ -771,41 +778,43 @@ class _Call:
         return found
 
     def choose(self, own: List[Session]) -> Optional[int]:
-        """Which of the candidate's sessions is the one for this election; none if it is to have another one. The ttl of a
-        session is what all leases last by that it holds, so elections share one only if they have the same."""
-        # A call that was dropped may have made one more, however late. It holds nothing: the one that leads counts.
+        """The candidate's session for this election; None if it should get another one. The ttl of a session applies to
+        all leases that it holds, so elections share a session only if they have the same ttl."""
+        # An abandoned call may have created another session, even much later. That one holds nothing: the one that
+        # leads counts.
         seen = self.read_lease() if len(own) > 1 else None
         places, ttls = range(len(own)), [int(session.record["ttl_ms"]) for session in own]
         leads = [place for place in places if seen and seen.lease.is_held_by(own[place].incarnation)]
         stands = [place for place in places if own[place].stands_in(self.name)]
         alike = [place for place in places if ttls[place] == self.ttl_ms]
-        # The next longer one, or else the longest.
+        # The next longer ttl, or else the longest.
         nearest = sorted(places, key=lambda place: (ttls[place] < self.ttl_ms, abs(ttls[place] - self.ttl_ms)))
         found = leads + stands + alike + (nearest if len(own) >= _TTLS_MAX else [])
         return found[0] if found else None
 
     def mark(self, session: Session) -> None:
-        """Makes this write differ from every other."""
+        """Makes this write different from every other."""
         session.record["counter"] = int(session.record["counter"]) + 1
         session.record["nonce"] = nonce()
 
     # ------------------------------------------------------------------ what others left behind
 
     def is_due(self, own: Session) -> bool:
-        """Whether one who stays should look for the dead: when its note has become useful, and now and then."""
+        """Whether a lasting candidate should look for dead ones: when its note has become useful, and now and then."""
         age = _glance_age(own.record.get("passed"))
         if age is not None and age < _KEPT_MIN:
             return False
         return age is not None and age >= _kept(own.ttl) or random.randrange(_LOOKS_ONCE_IN) == 0
 
     def sweep(self, own: Optional[Session]) -> Optional[Dict[str, Any]]:
-        """Removes some of those that are long dead, and returns what a caller notes for those who come later, if it should."""
+        """Removes some candidates that have been dead for long. Returns what the caller should note for later callers,
+        if anything."""
         listed = [
             (key.rpartition("/")[2], key, version)
             for key, version in self.store.list(self.key("nodes"))
             if own is None or not key.endswith(f"/{own.incarnation}")
         ]
-        # What was listed stood so by now.
+        # The listed versions are at least as old as this moment.
         host, at_ms, wall = clock.host(), -(-clock.now_ns() // 1_000_000), wall_ms()
         random.shuffle(listed)
         quiet: Dict[str, Tuple[str, float]] = {}
@@ -815,7 +824,7 @@ class _Call:
             if age is not None and age >= _KEPT_MIN:
                 for incarnation, key, version in listed:
                     if passed["versions"].get(incarnation) == version:
-                        # Of one that several have seen, the longest time.
+                        # If several have seen a version, the longest time counts.
                         quiet[key] = (version, max(age, quiet.get(key, ("", 0.0))[1]))
 
         own_age = None
@@ -841,13 +850,13 @@ class _Call:
         return {"clock": host, "at_ms": at_ms, "wall": wall, "versions": versions}
 
     def tidy(self, key: str, standing: _Standing, stood: Optional[float]) -> None:
-        """Removes what a candidate has left behind, if this version has stood for so long. One that is gone has given
-        everything back before it said so; one that was not heard from for long is evicted first, and deleted later."""
+        """Removes a dead candidate's session, if this version is old enough. A session that is gone has released
+        everything before; one that was not heard from for long is evicted first, and deleted later."""
         if self.store.is_borrowed:
             return
         session = standing.session
         is_old = stood is not None and stood >= _kept(session.ttl)
-        # Whatever comes of it: what stays is seen again.
+        # Failures do not matter: a later call sees what is left.
         with contextlib.suppress(Conflicted, Unavailable):
             if session.state == "alive" and is_old:
                 evicted = session.copy()
@@ -887,7 +896,8 @@ class _Call:
         return None if object is None else (Fence.decode(object.value), object.version)
 
     def stood(self, incarnation: str, version: str) -> Optional[float]:
-        """For how long a version has stood at least, by what was noted before; if nothing was, it is noted now."""
+        """The minimum time for which a version has been there, from an earlier note; if there is none, it is noted
+        now."""
         known, kind = self.election._standing, (incarnation, version.startswith(_LEASE))
         now = clock.now()
         noted, since = known.get(kind, (None, now))
@@ -907,10 +917,10 @@ class _Call:
         return max(found) if found else None
 
     def stood_lease(self, seen: _Seen, incarnation: str) -> float:
-        """The same of a lease that is reserved, or whose holder was asked to go. This is then what is noted.
+        """The same for a lease that is reserved, or whose holder was asked to resign. Then this is noted.
 
-        An age counts from when a write was begun, which may be long before it could be seen. A holder that looked in between
-        acts on what it saw, so only a reservation, on which nobody acts, goes by it.
+        An age counts from when a write was begun, which may be long before it became visible. A holder that read in
+        between acts on what it saw, so ages are used only for reservations, on which nobody acts.
         """
         if seen.age is not None and seen.lease.reserved_for is not None:
             return seen.age
@@ -930,7 +940,7 @@ class _Call:
         time.sleep(max(0.0, min(seconds, 0.5)))
 
     def wait_for_a_turn(self, begun: float, attempt: int) -> None:
-        """Of many calls for one candidate one gets through at a time; each waits for another number of turns."""
+        """Of many calls for one candidate, one succeeds at a time; each waits for a different number of turns."""
         if not self.store.is_borrowed:
             time.sleep(random.random() * min(1.0, (clock.now() - begun) * 2 * attempt))
 
@@ -942,7 +952,7 @@ class _Call:
 
 
 def _session(object: Optional[Object]) -> Optional[Session]:
-    """None if there is none, or if it cannot be read: that one is nobody's candidate."""
+    """None if there is none, or if it cannot be read: then it belongs to no candidate."""
     if object is None:
         return None
     try:
@@ -952,7 +962,8 @@ def _session(object: Optional[Object]) -> Optional[Session]:
 
 
 def _shown(age: Optional[float], object: Object) -> float:
-    """By the database's clock where no other tells: to show, and to count, and never to take anything for."""
+    """The age by the database's clock if there is no better one: only to show and to count, never a reason to take a
+    lease."""
     return object.shown_age if age is None else age
 
 
@@ -961,8 +972,8 @@ def _kept(ttl: float) -> float:
 
 
 def _glance_age(passed: Any) -> Optional[float]:
-    """How long ago others were seen in passing, at least. Copies of a virtual machine have one clock's name, so here the
-    wall clock has to agree that the time has passed: it can only make a version look younger."""
+    """The minimum time since others were last seen. Copies of a virtual machine have one clock's name, so here the wall
+    clock has to agree that the time has passed: it can only make a version look younger."""
     try:
         if passed is None or passed["clock"] != clock.host() or not isinstance(passed["versions"], dict):
             return None

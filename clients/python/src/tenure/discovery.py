@@ -1,4 +1,4 @@
-"""Which brokers there are, as one of them says: what a client asks when those that it was given are gone."""
+"""Finds brokers by asking one of them, for when those that a client was given are gone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .types import Json
 
 __all__ = ["LOOK_SECONDS", "brokers"]
 
-#: How often to ask, at most.
+#: The shortest time between two questions.
 LOOK_SECONDS = 30.0
 
-#: How many are remembered, besides those that were given.
+#: How many found brokers are remembered, besides those that were given.
 FOUND_MAX = 16
 
 #: The election of the brokers.
@@ -23,8 +23,8 @@ ELECTION = "tenure.queue"
 def brokers(cluster: Mapping[str, Json], named: Sequence[str]) -> list[str]:
     """The addresses of the living brokers that a client may use, without those that it was given.
 
-    A client that was given https addresses sends its token nowhere else. Addresses of the broker's own host are of no use
-    to a client on another one.
+    A client that was given https addresses sends its token to no others. Loopback addresses of the broker are useless
+    to a client on another host.
     """
     is_secure = all(urlsplit(url).scheme == "https" for url in named)
     is_local = any(is_loopback(url) for url in named)
@@ -40,7 +40,7 @@ def brokers(cluster: Mapping[str, Json], named: Sequence[str]) -> list[str]:
 
 
 def addresses(cluster: Mapping[str, Json]) -> Iterator[str]:
-    """Where those who can lead the queue are reached. What is not as expected is passed over."""
+    """The addresses of brokers that can lead the queue. Unexpected values are skipped."""
     elections = [item for item in as_list(cluster.get("elections")) if item.get("name") == ELECTION]
     candidates = {name for item in elections for name in (item.get("candidates") or []) if isinstance(name, str)}
     for node in as_list(cluster.get("nodes")):

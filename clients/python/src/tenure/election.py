@@ -38,7 +38,7 @@ log = logging.getLogger("tenure.election")
 
 
 class Trust:
-    """Until when leadership is trusted. Once it was seen to be over, it stays over.
+    """Until when leadership is trusted. Once it has been seen to be over, it stays over.
 
     >>> time = [100.0]
     >>> trust = Trust(now=lambda: time[0])
@@ -100,7 +100,7 @@ class Leadership:
         return self.remaining() > 0
 
     def remaining(self) -> float:
-        """How many seconds it leads at least, without another answer; 0 when it is over."""
+        """For how many more seconds it leads at least without another answer; 0 when it is over."""
         left = self._trust.remaining()
         if left <= 0:
             self._ended.set()
@@ -127,7 +127,7 @@ class Leadership:
 
 
 class Candidacy:
-    """A candidate that calls: what elections over HTTP and those straight on a database share."""
+    """A one-shot candidate: what elections over HTTP and those directly on a database share."""
 
     def __init__(self, name: str, candidate: Optional[str], ttl: float) -> None:
         if ttl <= 0:
@@ -135,7 +135,7 @@ class Candidacy:
         self.name = name
         self.candidate = candidate or f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
         self.ttl = ttl
-        # Whoever was asked to resign leaves the next term to others until then.
+        # A candidate that was asked to resign leaves the next term to others until then.
         self._stands_from = 0.0
 
     def elect(self, *, timeout: Optional[float] = None) -> Outcome:
@@ -164,7 +164,7 @@ class Candidacy:
             yield leadership
         finally:
             ended.set()
-            # First the keeper: an election after the resignation would stand again.
+            # Stop the keeper first: its next call after the resignation would enter the election again.
             if keeper is not None:
                 keeper.join()
                 leadership._trust.end()
@@ -187,7 +187,7 @@ class Candidacy:
             try:
                 outcome = self.elect()
                 if outcome.asked_by is not None:
-                    # What an earlier block led, and could not give up.
+                    # Releases what an earlier block led and could not release.
                     self.unregister()
                 elif outcome.is_leader:
                     leadership = Leadership(self.name, outcome.term or 0, outcome.token or "")
@@ -212,7 +212,7 @@ class Candidacy:
             try:
                 outcome = self.elect(timeout=self.ttl * 0.3)
             except TenureError as problem:
-                # Trust stays as it was: the next try is not far, and the clock ends it in time.
+                # Trust stays unchanged: the next attempt comes soon, and the clock ends trust in time.
                 log.warning("could not renew the leadership of %s: %s", self.name, problem)
                 continue
             except Exception:
@@ -257,8 +257,8 @@ class Election(Candidacy):
         self._client = client
         self._path = f"/v1/elections/{quoted(name)}"
         self._own = f"{self._path}/candidates/{quoted(self.candidate)}"
-        # Shows that the candidate is this one. Another after each withdrawal, so that one which arrives late, or
-        # twice, cannot end what was begun after it.
+        # Proves that the candidate is this one. Changed after each withdrawal, so that a late or repeated withdrawal
+        # cannot end a later candidacy.
         self._secret = secrets.token_hex(16)
 
     def elect(self, *, timeout: Optional[float] = None) -> Outcome:
@@ -269,7 +269,7 @@ class Election(Candidacy):
         >>> client.election("nightly", "host-2").elect().leader.node
         'host-1'
         """
-        # Before the first sending of possibly several: earlier than the one that was answered is on the safe side.
+        # Taken before the first of possibly several sendings: a time earlier than the answered sending is safe.
         sent_at = clock.now()
         body = {"candidate": self.candidate, "ttl_ms": round(self.ttl * 1000), "secret": self._secret}
         answer = self._client._call(
@@ -310,5 +310,5 @@ class Election(Candidacy):
 
 
 def is_passing(problem: TenureError) -> bool:
-    """Whether waiting may help: the nodes are away, or the election is contended."""
+    """Whether waiting may help: the nodes are unavailable, or the election is contended."""
     return not isinstance(problem, (Conflict, Invalid, NotAllowed, NotFound, NotTrusted))

@@ -1,4 +1,4 @@
-"""What can go wrong, named by what the caller can do about it.
+"""The errors, named by what the caller can do about them.
 
 ========================  =====================================================================
 error                     what to do
@@ -141,7 +141,7 @@ class EffectsDone(TenureError):
 
 
 class NoTransaction(TenureError):
-    """The connection has no open transaction, so nothing would be held until its end."""
+    """The connection has no open transaction, so the fence would not hold anything."""
 
     def __init__(self) -> None:
         super().__init__("a fence needs a transaction, and none is open on this connection")

@@ -1,13 +1,13 @@
-"""What happens, as it happens: jobs, queues, schedules, leaders, nodes and daemons.
+"""Live events about jobs, queues, schedules, leaders, nodes and daemons.
 
 What is guaranteed
-    Events come in order. When the connection breaks, the next one goes on behind the last event that was yielded, on
-    whichever broker answers. Where that cannot be (another broker leads now, or the program was away for too long) an
-    event ``reset`` says so: what was read before may be out of date.
+    Events come in order. When the connection breaks, the next one continues after the last event that was yielded, on
+    any broker that answers. If that is impossible (another broker leads now, or the program was away for too long),
+    there is an event ``reset``: what was read before may be out of date.
 
 What is not
-    Steps that came and went between two looks of the broker may be left out. Nothing is told of the time before the
-    first connection, except how things stand: those events of leaders, nodes and daemons have ``initial`` set.
+    Steps that came and went between two looks of the broker may be left out. There are no events from before the first
+    connection, except the present state: those events of leaders, nodes and daemons have ``initial`` set.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Event", "follow"]
 
-#: How long a stream may say nothing. The broker sends a sign of life more often than this.
+#: How long a stream may be silent. The broker sends a sign of life more often than this.
 SILENCE_SECONDS = 60.0
 
 #: The longest event that is read, and the longest id that is sent back.
@@ -39,12 +39,13 @@ ID_LENGTH_MAX = 200
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened. ``name`` says what, such as ``"node_joined"``; ``fields`` has all the broker says of it."""
+    """One thing that happened. ``name`` says what happened, such as ``"node_joined"``; ``fields`` has everything that
+    the broker sent about it."""
 
     name: str
     #: Seconds since 1970 on the broker's clock; 0 in a ``reset``.
     at: float
-    #: It says how things stood when the stream began.
+    #: Whether it describes the state when the stream began.
     initial: bool = False
     fields: Mapping[str, Json] = field(default_factory=dict)
 
@@ -67,7 +68,7 @@ class Event:
 
 
 class Parser:
-    """Takes server-sent events out of lines."""
+    """Parses server-sent events from lines."""
 
     def __init__(self) -> None:
         self.last_id: Optional[str] = None
@@ -75,11 +76,11 @@ class Parser:
         self._id: Optional[str] = None
 
     def begin(self) -> None:
-        """Another stream begins: what was cut off is told again."""
+        """Starts a new stream: an event that was cut off comes again."""
         self._data, self._id = [], None
 
     def line(self, line: bytes) -> Optional[Event]:
-        """The event that a line ends, if it does."""
+        """Takes a line. Returns the event that it completes, if it does."""
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         if text:
             name, _, value = text.partition(":")
@@ -98,7 +99,7 @@ class Parser:
         try:
             return Event.of(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError):
-            # What this version cannot read is not for it.
+            # Events that this version cannot read are skipped.
             return None
 
 

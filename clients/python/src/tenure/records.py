@@ -1,7 +1,7 @@
-"""Sessions, leases and fences as the store has them: byte for byte what every other part of Tenure writes.
+"""Sessions, leases and fences as stored: byte for byte what every other part of Tenure writes.
 
-Each is one line of JSON with a format number in front. A record that this version cannot read is :class:`Unreadable`; it is
-never overwritten. Of a session that belongs to another process, fields that are not known here are kept as they are.
+Each is one line of JSON with a format number in front. A record that this version cannot read is :class:`Unreadable`;
+it is never overwritten. Unknown fields in the session of another process are kept unchanged.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["Fence", "Holder", "Lease", "Request", "Session", "Sighting", "Unread
 FORMAT = 1
 #: How many past terms a lease remembers.
 HISTORY_MAX = 20
-#: For how long a lease is reserved at most, in seconds.
+#: The longest time for which a lease is reserved, in seconds.
 RESERVED_MAX = 30.0
-#: The label of a session that calls keep, without a process.
+#: The label of a one-shot caller's session, which no process keeps.
 ONE_SHOT = "tenure.one-shot"
 #: The priority of a candidate that does not say.
 PRIORITY_DEFAULT = 100
@@ -35,7 +35,7 @@ _ORDER = (
     "format", "node", "incarnation", "counter", "nonce", "ttl_ms", "state", "joined_at",
     "address", "nudge", "labels", "secret_digest", "stands", "seen", "passed", "trouble", "lost", "rules", "cluster",
 )  # fmt: skip
-#: The largest number of those that only grow.
+#: The largest value of numbers that only grow.
 _GROWING_MAX = (2**64 - 1) // 2
 
 Json = Dict[str, Any]
@@ -46,7 +46,7 @@ class Unreadable(ServerError):
 
 
 def check_name(kind: str, text: str) -> str:
-    """Names become parts of keys.
+    """Checks a name, since names become parts of keys.
 
     >>> check_name("the election name", "a/b")
     Traceback (most recent call last):
@@ -62,12 +62,13 @@ def check_name(kind: str, text: str) -> str:
 
 
 def unique() -> str:
-    """Unique: 128 random bits in hexadecimal digits."""
+    """A unique id: 128 random bits in hexadecimal digits."""
     return f"{secrets.randbits(128):032x}"
 
 
 def nonce() -> str:
-    """Marks one write. Mixed with the time: a copy of a virtual machine may go on with the same randomness."""
+    """Marks one write. Mixed with the time, since a copy of a virtual machine may continue with the same random
+    numbers."""
     return f"{(secrets.randbits(128) ^ clock.now_ns()) or 1:032x}"
 
 
@@ -129,7 +130,7 @@ def _name(record: Mapping[str, Any], name: str) -> str:
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds something: enough to watch its session, also if the session object is missing."""
+    """Who holds something: enough to watch its session, even if the session object is missing."""
 
     node: str
     incarnation: str
@@ -160,7 +161,7 @@ class Sighting:
         return {"incarnation": self.incarnation, "version": self.version, "clock": self.clock, "at_ms": self.at_ms}
 
     def age(self, incarnation: str, version: str, host: Optional[str], now_ns: int) -> Optional[float]:
-        """For how long this version has stood at least, in seconds.
+        """The minimum time for which this version has been there, in seconds.
 
         >>> seen = Sighting("a", "7", "c", 1000)
         >>> seen.age("a", "7", "c", 3_000_000_000), seen.age("a", "8", "c", 3_000_000_000), seen.age("a", "7", "d", 3_000_000_000)
@@ -206,7 +207,7 @@ class Session:
         return Session(json.loads(json.dumps(self.record)))
 
     def encode(self) -> bytes:
-        """In the order in which everybody writes the fields; what is empty is left out.
+        """Encodes the fields in the same order as all writers; empty ones are left out.
 
         >>> record = Session.new("a", 5, None).record
         >>> record.update(incarnation="1", stands={"b": 100, "a": 1}, seen={}, joined_at=7, nonce="2")
@@ -259,7 +260,7 @@ class Session:
         self.record.setdefault("stands", {})[election] = PRIORITY_DEFAULT
 
     def leave(self, election: str) -> None:
-        """A session that stands nowhere is gone."""
+        """Leaves an election. A session that is a candidate nowhere is gone."""
         for name in ("stands", "seen"):
             self.record.get(name, {}).pop(election, None)
         if not self.record.get("stands"):
@@ -281,7 +282,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Request:
-    """What someone asks of the holder of a lease: to resign, or to let another lead."""
+    """A request to the holder of a lease: to resign, or to let another lead."""
 
     by: str
     to: Optional[Holder] = None
@@ -352,7 +353,7 @@ class Lease:
         return encode({**fields, "writer": self.writer})
 
     def lapsing(self) -> bool:
-        """Whether what is asked of its holder ends the term by itself, when it has stood for the holder's ttl."""
+        """Whether a request ends the holder's term without an answer, once it is as old as the holder's ttl."""
         if self.holder is None or self.request is None or not self.request.lapses:
             return False
         return self.request.to is None or self.request.to.incarnation != self.holder.incarnation
@@ -364,7 +365,7 @@ class Lease:
         self, *, writer: Json, reason: str, lineage: Optional[str] = None, term: Optional[int] = None,
         holder: Optional[Holder] = None, reserved_for: Optional[Holder] = None,
     ) -> Lease:  # fmt: skip
-        """The next lease: another state, no request, and, if a term was under way, one more in the history."""
+        """The next lease: with another state and no request, and if there was a term, with that term in the history."""
         now, history = wall_ms(), self.history
         if self.holder is not None:
             past = {

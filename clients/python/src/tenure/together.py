@@ -1,15 +1,15 @@
-"""Calls that are made at the same time travel together.
+"""Combines calls that are made at the same time into batches.
 
-The first call goes at once, in the thread that makes it. What other threads call meanwhile becomes the next batch, so a
-lone caller never waits for company, and many share requests and commits. There is no timer.
+The first call is sent at once, in the thread that makes it. Calls of other threads meanwhile become the next batch. So
+a lone caller never waits for others, and many share requests and commits. There is no timer.
 
 What is guaranteed
-    Each caller gets its own answer. A batch is only a way to travel: a caller whose item is not simply done, or whose batch
-    fails, makes its own call with the time that it has left. That is safe for calls that may be repeated, and no others
-    come here. One bad item does not affect the others.
+    Each caller gets its own answer. A batch is only a means of transport: a caller whose item was not simply done, or
+    whose batch failed, makes its own call with the time that it has left. That is safe since only repeatable calls are
+    batched. One bad item does not affect the others.
 
-    A slow batch delays nobody for long: after ``PATIENCE`` seconds the next goes beside it. Batches are bounded in number and
-    bytes.
+    A slow batch does not delay others for long: after ``PATIENCE`` seconds the next one is sent in parallel. Batches
+    are bounded in number and bytes.
 """
 
 from __future__ import annotations
@@ -23,24 +23,27 @@ from .errors import TenureError, Unknown
 
 __all__ = ["Together"]
 
-#: The most items of a batch, and how many bytes they may have together: a broker takes 1,000, and 1 MiB, by default.
+#: The most items of a batch, and the most bytes that they may have together: by default, a broker accepts 1,000, and 1
+#: MiB.
 BATCH_MAX = 1_000
 BATCH_BYTES_MAX = 512 * 1024
 
-#: How long a batch keeps the next one waiting.
+#: How long a batch may keep the next one waiting.
 PATIENCE = 0.25
 
 Done = TypeVar("Done")
 
-#: Makes one call for all items, in so many seconds. One answer each, in order; None for one that is not simply done.
+#: Makes one call for all items, within a number of seconds. Returns one answer each, in order; None for one that was
+#: not simply done.
 SendAll = Callable[[Sequence[bytes], float], Sequence[Optional[Done]]]
 
-#: Makes a caller's own call, in so many seconds. Told whether it was sent before, and may have been carried out.
+#: Makes a caller's own call, within a number of seconds. Gets whether it was sent before, and may have been carried
+#: out.
 Alone = Callable[[float, bool], Done]
 
 
 class Together(Generic[Done]):
-    """Makes batches of what is called at the same time."""
+    """Batches calls that are made at the same time."""
 
     def __init__(self, send_all: SendAll[Done]) -> None:
         self._send_all = send_all
@@ -63,7 +66,7 @@ class Together(Generic[Done]):
                 if leads and not call.is_promoted:
                     self._sending += 1
                 elif call.is_promoted and not leads:
-                    # One that had waited long enough was faster.
+                    # A call that had waited long enough was faster.
                     self._pass_on()
         while leads:
             done = self._send_next(call, alone)
@@ -71,7 +74,7 @@ class Together(Generic[Done]):
                 return done
             leads = not call.is_taken
             if leads:
-                # More had come before it than fit.
+                # Too many calls came before it to fit into the batch.
                 with self._lock:
                     self._sending += 1
         # Its batch is under way in another thread, which has no more time than any call in it.
@@ -82,8 +85,8 @@ class Together(Generic[Done]):
         return alone(left, call.may_be_done)
 
     def _send_next(self, own: _Call[Done], alone: Alone[Done]) -> Optional[Done]:
-        """Sends what waits, as one batch, and then wakes the next that is to. What this thread's own call was answered, if that was
-        all there was.
+        """Sends the waiting calls as one batch, and then wakes the next sender. Returns the answer of this thread's own
+        call if it was the only one.
         """
         batch: list[_Call[Done]] = []
         try:
@@ -143,12 +146,12 @@ class _Call(Generic[Done]):
     def __init__(self, item: bytes, deadline: float) -> None:
         self.item = item
         self.deadline = deadline
-        #: It is to send the next batch, or is in one.
+        #: Set when it should send the next batch, or is in one.
         self.woken = threading.Event()
-        #: Its batch has come back, or it was the only one in it.
+        #: Set when its batch has ended, or it was the only call in it.
         self.ended = threading.Event()
         self.is_taken = False
         self.is_promoted = False
         self.done: Optional[Done] = None
-        #: Its batch got no answer, and may have been carried out.
+        #: Whether its batch got no answer, and may have been carried out.
         self.may_be_done = False

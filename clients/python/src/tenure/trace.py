@@ -1,6 +1,6 @@
-"""Which trace a program is in, if OpenTelemetry is there to say so.
+"""The current trace of a program, if OpenTelemetry is installed.
 
-Nothing here needs it: without the package ``opentelemetry`` no trace is found, and handlers run as they are.
+It is optional: without the package ``opentelemetry`` there is no trace, and handlers run as usual.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ except ImportError:
 
 
 def traced(job: Submission) -> Submission:
-    """The job in the current trace, unless it is in one already, or there is none."""
+    """Adds the current trace to a job, unless the job already has one, or there is none."""
     if job.traceparent is not None or _context is None:
         return job
     found: dict[str, str] = {}
@@ -32,7 +32,7 @@ def traced(job: Submission) -> Submission:
 
 
 def attached(claimed: Claimed) -> AbstractContextManager[Any]:
-    """While this is entered, spans that are begun belong to the trace of a job."""
+    """A context in which new spans belong to the trace of a job."""
     if claimed.traceparent is None or _context is None:
         return nullcontext()
     headers = {"traceparent": claimed.traceparent, "tracestate": claimed.tracestate or ""}

@@ -49,13 +49,13 @@ class Response:
 
 
 class Stream:
-    """An answer that goes on: its lines, as they come."""
+    """A streamed answer: its lines, as they come."""
 
     def __init__(self, url: str, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse) -> None:
         self._url, self._connection, self._answer = url, connection, answer
 
     def refusal(self) -> Optional[Response]:
-        """What the node says instead of a stream, if it does."""
+        """The node's refusal, if it does not send a stream."""
         if self._answer.status == 200:
             return None
         try:
@@ -78,7 +78,7 @@ class Stream:
             yield line
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the stream."""
         self._connection.close()
 
 
@@ -117,8 +117,8 @@ class Node:
     ) -> Response:
         """Sends one request and reads its answer, within ``timeout`` seconds of silence.
 
-        A broker without a leader may hold the request for ``hold`` seconds. By ``name`` it recognises one that it was
-        sent before.
+        A broker without a leader may hold the request for ``hold`` seconds. It recognises a repeated request by
+        ``name``.
         """
         connection = self._kept() or self._open(timeout)
         try:
@@ -141,7 +141,7 @@ class Node:
             connection.close()
             raise AnswerLost(f"{self.url} gave no answer: {describe(problem)}") from problem
         except BaseException:
-            # Half an exchange: the next one would read this one's answer.
+            # The exchange is incomplete: the next one would read this one's answer.
             connection.close()
             raise
         if answer.will_close:
@@ -151,7 +151,7 @@ class Node:
         return Response(answer.status, {name.lower(): value for name, value in answer.getheaders()}, content)
 
     def stream(self, path: str, silence: float, last_id: Optional[str]) -> Stream:
-        """Asks for an answer that goes on, on a connection of its own, which may be silent for ``silence`` seconds."""
+        """Requests a streamed answer, on a separate connection that may be silent for ``silence`` seconds."""
         connection = self._open(silence)
         try:
             assert connection.sock is not None
@@ -201,7 +201,7 @@ class Node:
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
-            # A node that stopped has closed it. Found out before anything is sent, that costs no doubt.
+            # A node that stopped has closed it. Noticed before anything is sent, so the outcome is not in doubt.
             if connection.sock is not None and not is_readable(connection.sock):
                 return connection
             connection.close()
@@ -224,5 +224,5 @@ def is_readable(sock: socket.socket) -> bool:
 
 
 def describe(problem: BaseException) -> str:
-    """A line for people, also for exceptions that say nothing by themselves."""
+    """A line for people, even for exceptions without a message."""
     return str(problem) or type(problem).__name__

@@ -30,7 +30,7 @@ __all__ = [
     "Unreadable",
 ]
 
-#: Anything that JSON can say.
+#: Any JSON value.
 Json = Any
 
 
@@ -42,7 +42,7 @@ class Unreadable:
 
 
 def readable(body: Mapping[str, Json], *names: str) -> tuple[Mapping[str, Json], Optional[str]]:
-    """An answer with None for what cannot be read under these names, and what is wrong with it, if anything."""
+    """An answer with None for unreadable values under these names, and what is wrong with them, if anything."""
     found = {name: body[name].why for name in names if isinstance(body.get(name), Unreadable)}
     if not found:
         return body, None
@@ -138,7 +138,7 @@ class Job:
     worker: Optional[str] = None
     traceparent: Optional[str] = None
     tracestate: Optional[str] = None
-    #: The job was deleted: only id, queue, type, state, ``changed_at`` and result are left of it.
+    #: The job was deleted: only its id, queue, type, state, ``changed_at`` and result are left.
     remnant: bool = False
     #: What is wrong with the payload, result or progress if Python cannot read it; it is None then.
     unreadable: Optional[str] = None
@@ -263,7 +263,7 @@ def as_reason(value: Json) -> Mapping[str, Json]:
 
 
 class Unchanged:
-    """Says of a limit that it stays as it is."""
+    """Marks a limit that stays unchanged."""
 
     def __repr__(self) -> str:
         return "unchanged"
@@ -374,10 +374,10 @@ class Candidate:
 class Outcome:
     """The result of :meth:`Election.elect`.
 
-    ``trusted_until`` is how long the answer is valid: a time of :func:`tenure.clock.now`, counted from before the request
-    was sent. ``asked_by`` names who asked this candidate to resign: it no longer leads, and
-    :meth:`Election.unregister` lets the next candidate lead at once. ``reserved_for`` is who is to lead next, if nobody leads
-    and a transfer was asked for.
+    ``trusted_until`` is how long the answer is valid: a time of :func:`tenure.clock.now`, counted from before the
+    request was sent. ``asked_by`` names who asked this candidate to resign: it no longer leads, and
+    :meth:`Election.unregister` lets the next candidate lead at once. ``reserved_for`` is the next leader, if there is
+    no leader and a transfer was requested.
     """
 
     leader: Optional[Leader]

@@ -1,4 +1,4 @@
-"""Between Python and HTTP: names in paths, JSON in bodies, and what an answer stands for."""
+"""Conversion between Python and HTTP: names in paths, JSON in bodies, and the meaning of answers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from .types import Json, Unreadable, as_reason
 
 __all__ = ["as_object", "decoded", "listed", "quoted", "refusal", "seconds_of", "written"]
 
-#: How far into an answer the unreadable value is looked for: ``schedules``, one of them, its ``job``, its ``payload``.
+#: How deep into an answer to look for the unreadable value: ``schedules``, one of them, its ``job``, its ``payload``.
 LEVELS = 4
 
-#: What users wrote, which is readable as a whole or not at all.
+#: The values that users wrote, which are readable as a whole or not at all.
 WHOLE = ("payload", "result", "progress")
 
 
 def quoted(name: str) -> str:
-    """A name as one part of a path, whatever is in it."""
-    # The only names that quoting leaves with a meaning of their own in a path.
+    """A name as one part of a path, quoted."""
+    # The only names that keep a special meaning in a path after quoting.
     if name in ("", ".", ".."):
         raise Invalid(f"{name!r} is not a valid name")
     return quote(name, safe="")
@@ -60,10 +60,10 @@ def text_of(problem: BaseException) -> str:
 
 
 def decoded(response: Response) -> Json:
-    """What an answer says; None if it is empty.
+    """The JSON value of an answer; None if it is empty.
 
     A value that Python cannot read (nested too deeply, or a number with too many digits) comes back as an
-    :class:`Unreadable` in its place, so that one job's payload does not cost the rest of the answer.
+    :class:`Unreadable` in its place, so that one job's payload does not make the rest of the answer unreadable.
     """
     if not response.body:
         return None
@@ -81,7 +81,7 @@ def read(text: str, levels: int) -> Json:
     except json.JSONDecodeError:
         raise
     except (ValueError, RecursionError) as problem:
-        # JSON, but more than Python takes: RecursionError for nesting, a plain ValueError for a number's digits.
+        # JSON, but beyond Python's limits: RecursionError for nesting, a plain ValueError for a number's digits.
         start = text.lstrip()[:1]
         if levels == 0 or start not in ("[", "{"):
             why = "it is nested too deeply" if isinstance(problem, RecursionError) else "it has a number that is too long"
@@ -93,7 +93,7 @@ def read(text: str, levels: int) -> Json:
     return {name: read(value, 0 if name in WHOLE else levels - 1) for name, value in members}
 
 
-#: What the structure of JSON is made of; text in quotes is passed over as a whole.
+#: The tokens of JSON's structure; quoted text is skipped as a whole.
 TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]')
 
 
@@ -144,13 +144,13 @@ def listed(body: Json, name: str) -> list[dict[str, Json]]:
 
 
 def seconds_of(retry_after: Optional[str]) -> float:
-    """What a Retry-After header asks for, within reason; a date is not looked at."""
+    """The seconds of a Retry-After header, within limits; dates are ignored."""
     if retry_after is None or not retry_after.strip().isdigit():
         return 0.0
     return min(float(retry_after), 30.0)
 
 
-#: By the stable code of the answer. What is not here goes by its status.
+#: Errors by the stable code of the answer. Other codes are mapped by status.
 BY_CODE: Mapping[str, type[TenureError]] = {
     "no_leader": Unavailable,
     "store_unavailable": Unavailable,
@@ -186,8 +186,8 @@ PROBLEM = "application/problem+json"
 def refusal(response: Response) -> TenureError:
     """The error that an answer stands for.
 
-    A broker's own refusal has a code. Whatever else comes is a gateway's, and says nothing about the call: it may have
-    been passed on before, and may be answered when it is sent again.
+    A broker's own refusal has a code. Anything else comes from a gateway and says nothing about the call: it may have
+    been passed on before, and sending it again may get an answer.
     """
     try:
         body = json.loads(response.body)

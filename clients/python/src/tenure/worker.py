@@ -43,13 +43,13 @@ log = logging.getLogger("tenure.worker")
 #: The most claims of one heartbeat call, and of one poll: what a server accepts.
 BATCH_MAX = 1_000
 
-#: What is kept of an error: the end of it, which says most. The server cuts at 2 KiB.
+#: How much of an error is kept: its end, which says most. The broker cuts errors at 2 KiB.
 ERROR_CHARACTERS_MAX = 2_000
 
-#: The largest progress, as JSON: what a server accepts unless it was told otherwise.
+#: The largest progress, as JSON, that a broker accepts by default.
 PROGRESS_BYTES_MAX = 16 * 1024
 
-#: The status that says that a body is too large.
+#: The HTTP status for a body that is too large.
 TOO_LARGE = 413
 
 Handler = Callable[["Task"], Any]
@@ -100,7 +100,7 @@ class Task:
         self._ending = False
         self._expired = False
         self._handed_back = False
-        # Whether the handler may begin; known once ``_decided`` is set.
+        # Whether the handler may begin; decided once ``_decided`` is set.
         self._may_begin = is_certain
         self._decided = threading.Event()
         if is_certain:
@@ -152,7 +152,7 @@ class Task:
         text = written(value)
         if len(text) > PROGRESS_BYTES_MAX:
             raise Invalid(f"progress has {len(text)} bytes; at most {PROGRESS_BYTES_MAX} are allowed", field="progress")
-        # A copy: the handler may go on changing its value while a heartbeat is written.
+        # A copy, since the handler may change its value while a heartbeat is written.
         self._progress = json.loads(text)
 
     def remaining(self) -> float:
@@ -163,14 +163,14 @@ class Task:
         return self._confirmed_at + self.claimed.lease_ms / 1000 - clock.now()
 
     def _confirm(self, sent_at: float) -> None:
-        """A heartbeat that was sent then got through."""
+        """A heartbeat that was sent at this time succeeded."""
         self._confirmed_at = sent_at
         if not self._decided.is_set():
             self._may_begin = True
             self._decided.set()
 
     def _stop(self) -> None:
-        """The handler is to stop; one that has not begun does not."""
+        """Tells the handler to stop; one that has not begun never begins."""
         self.stopped.set()
         self._decided.set()
 
@@ -195,9 +195,10 @@ class Worker:
     >>> client.job("sum-1").result
     6
 
-    Callbacks see what becomes of each job: ``on_claimed(task)`` before its handler begins, ``on_completed(task)`` and
-    ``on_failed(task, error)`` once the broker has noted the end of the attempt, and ``on_lost(task)`` once the handler of a
-    job has ended that was lost meanwhile. They run in the job's thread. What they raise is logged, and changes nothing.
+    Callbacks report what happens to each job: ``on_claimed(task)`` before its handler begins, ``on_completed(task)``
+    and ``on_failed(task, error)`` once the broker has noted the end of the attempt, and ``on_lost(task)`` once the
+    handler of a job has ended that was lost meanwhile. They run in the job's thread. What they raise is logged, and
+    changes nothing.
 
     In a program, ``worker.run()`` returns after SIGTERM or Ctrl-C, once every job is finished or handed back.
     """
@@ -298,7 +299,7 @@ class Worker:
             free = self._wait_for_room()
             if free == 0:
                 continue
-            # Seen before the claim is sent: a job that ends while it is answered may be ready again after it.
+            # Read before the claim is sent: a job that ends during the claim may be ready again afterwards.
             ran_nothing = free == self._concurrency
             sent_at = clock.now()
             try:
@@ -318,9 +319,9 @@ class Worker:
                 self._stop.wait(waits.next())
                 continue
             waits.reset()
-            # Their leases began at some time since the claim was sent: it may have waited for a job, and the answer for
-            # this process, which was stopped or suspended. If they may be all but over, a heartbeat has to say first
-            # whether the claims are still ours.
+            # Their leases began at some time after the claim was sent: it may have waited for a job, and this process
+            # may have been stopped or suspended before it read the answer. If the leases may be nearly over, a
+            # heartbeat first has to confirm that the claims are still ours.
             answered_at = clock.now()
             age = answered_at - sent_at
             is_certain = age <= self._lease * 2 / 3
@@ -339,25 +340,26 @@ class Worker:
                 self._wait_for_an_end()
 
     def _wait_for_room(self) -> int:
-        """How many more jobs may run; 0 if there was no room for a while."""
+        """Waits for room. Returns how many more jobs may run; 0 if there was no room for a while."""
         with self._changed:
             if len(self._tasks) >= self._concurrency:
-                # Not for ever: a signal handler only sets a flag, and wakes nobody up.
+                # With a timeout, since a signal handler only sets a flag and does not wake this thread.
                 self._changed.wait(0.5)
             return self._concurrency - len(self._tasks)
 
     def _wait_for_an_end(self) -> None:
-        """Waits until a job has ended, or a moment: others may submit."""
+        """Waits until a job has ended, but only for a moment, since new jobs may be submitted."""
         with self._changed:
             if self._tasks:
                 self._changed.wait(0.5)
 
     def _start(self, task: Task) -> bool:
-        """Whether there is a thread for it; if not, it is handed back."""
+        """Starts a thread for the job. Returns False and hands the job back if there is no thread."""
         with self._changed:
             self._tasks[task.claimed.token] = task
         try:
-            # Not of a pool, whose threads Python waits for when it exits: one that hangs would hold it up for ever.
+            # Not from a pool: Python waits for a pool's threads when it exits, and a hanging one would block that for
+            # ever.
             threading.Thread(target=self._work, args=(task,), name=f"tenure-{task.type}", daemon=True).start()
             return True
         except (RuntimeError, MemoryError) as problem:
@@ -374,7 +376,7 @@ class Worker:
             task._decided.wait()
             if task._may_begin:
                 called(self._on_claimed, task)
-            # One that was never begun is handed back, unless it is lost: that costs it no attempt.
+            # A job whose handler never began is handed back without costing an attempt, unless it is lost.
             outcome = self._attempt(task) if task._may_begin else {"release": True}
             if self._report(task, outcome):
                 self._tell_end(task, outcome)
@@ -409,7 +411,7 @@ class Worker:
     def _attempt(self, task: Task) -> Mapping[str, Any]:
         """Runs the handler. Returns what to report: a result, an error, or that the claim is handed back."""
         if task.claimed.unreadable is not None:
-            # It would be the same at every attempt. The job is kept, and shows why.
+            # Every attempt would fail in the same way. The job is kept, with the reason.
             log.warning("cannot read %r: %s", task, task.claimed.unreadable)
             return {"error": f"the worker cannot read this job: {task.claimed.unreadable}", "permanent": True}
         try:
@@ -431,13 +433,13 @@ class Worker:
             return {"error": told(problem)}
 
     def _report(self, task: Task, outcome: Mapping[str, Any]) -> bool:
-        """Whether the broker was told; not if the claim had ended before."""
+        """Reports the outcome. Returns whether the broker accepted it; False if the claim had ended before."""
         with self._changed:
-            # Decided in one step with handing back: a claim is ended by one of the two.
+            # Decided under the same lock as handing back, so that only one of the two ends the claim.
             if task.lost:
                 return False
             task._ending = True
-        # At least as long as the job would stay ours: giving up earlier would only have it done again.
+        # At least as long as the job stays ours: stopping earlier would only cause it to be done again.
         patience = max(self._client.timeout, self._lease)
         give_up_at = clock.now() + patience
         waits = Waits(0.5, 10.0)
@@ -446,7 +448,7 @@ class Worker:
                 self._tell(task, outcome, max(0.001, give_up_at - clock.now()))
                 return True
             except ServerError as problem:
-                # What came of it is not known, and the same may be said again: ends are recognised.
+                # The outcome is unknown, so send the same end again: the broker recognises it.
                 pause = waits.next()
                 if clock.now() + pause >= give_up_at:
                     raise
@@ -477,7 +479,7 @@ class Worker:
         except Unavailable as problem:
             if problem.status != TOO_LARGE:
                 return self._client.complete(claim, result=result, timeout=timeout / 2)
-            # Of a gateway, for all this time: it lets no body through that is as large.
+            # From a gateway, all this time: it does not let such a large body through.
             refusal = problem
         if result is not None:
             try:
@@ -486,7 +488,7 @@ class Worker:
                 return
             except Invalid as problem:
                 refusal = problem
-        # Not tried again if the broker itself refused: its answer would be the same.
+        # Not tried again if the broker itself refused: it would refuse again.
         error = sendable(f"the work was done, but its end was refused: {refusal}")
         self._client.fail(claim, error, permanent=refusal.code is not None, timeout=timeout)
 
@@ -496,7 +498,7 @@ class Worker:
         """Renews all claims every third of a lease, and passes on what the server says about them."""
         while True:
             self._beat_now.wait(self._lease / 3)
-            # Before looking whether this is the end, so that the end is not what is cleared.
+            # Cleared before checking for the end, so that the signal for the end is not cleared.
             self._beat_now.clear()
             if ended.is_set():
                 return
@@ -506,7 +508,7 @@ class Worker:
                 try:
                     self._renew(tasks[start : start + BATCH_MAX])
                 except TenureError as problem:
-                    # The leases still stand, and the next round is not far.
+                    # The leases still last, and the next round comes soon.
                     log.warning("could not renew claims: %s", problem)
                 except Exception:
                     log.exception("could not renew claims")
@@ -516,7 +518,7 @@ class Worker:
             return self._renew_together(tasks, [task._progress for task in tasks])
         except Invalid as problem:
             log.warning("a heartbeat was refused; renewing claims without progress: %s", problem)
-        # Nobody's lease waits until it is known whose progress it was.
+        # Renew all leases without waiting to learn whose progress was bad.
         give_up_at = clock.now() + self._lease / 3
         try:
             self._renew_together(tasks, [None] * len(tasks))
@@ -540,20 +542,20 @@ class Worker:
         answers = self._client.heartbeat_many(claims, timeout=self._lease / 3)
         for (task, shown), answer in zip(zip(tasks, progress), answers):
             if task._progress is shown:
-                # The broker keeps it. Sent again with each heartbeat it would only make them larger.
+                # The broker keeps it. Sending it with each heartbeat would only make them larger.
                 task._progress = None
             self._heard(task, answer, sent_at)
 
     def _heard(self, task: Task, answer: ClaimStatus, sent_at: float) -> None:
         if answer.status == "lost":
-            # One that is just being reported is expected to be gone.
+            # A claim that is just being reported is expected to be gone.
             if not task._ending:
                 task.lost = True
                 task._stop()
                 log.warning("%r is lost: %s", task, dict(answer.reason))
             return
         if answer.status not in ("ok", "cancelled"):
-            # It was not renewed, and the lease still stands.
+            # It was not renewed, but the lease still lasts.
             log.warning("%r could not be renewed: %s", task, answer.problem.get("detail", answer.status))
             return
         if answer.problem:
@@ -564,7 +566,8 @@ class Worker:
         task._confirm(sent_at)
 
     def _watch(self, ended: threading.Event) -> None:
-        """Stops handlers whose lease is over. Not done with the heartbeats: one that hangs must not hold this up."""
+        """Stops handlers whose lease is over. Separate from the heartbeats, since one that hangs must not delay
+        this."""
         while not ended.wait(min(self._lease / 10, 1.0)):
             with self._changed:
                 tasks = [task for task in self._tasks.values() if not task._expired]
@@ -604,7 +607,7 @@ class Worker:
             log.warning("could not hand back %r; it runs again when its lease ends: %s", task, problem)
 
     def _wait_for_reports(self, deadline: float) -> None:
-        """Waits for those that had ended and are being reported."""
+        """Waits for jobs that have ended and are being reported."""
         with self._changed:
             while any(task._ending for task in self._tasks.values()) and clock.now() < deadline:
                 self._changed.wait(0.5)
@@ -620,7 +623,7 @@ class Worker:
 
 
 def called(callback: Optional[Callable[..., object]], *arguments: object) -> None:
-    """Calls a callback, if there is one. It is the user's code, and must not change what becomes of a job."""
+    """Calls a callback, if there is one. It is the user's code, and must not affect the outcome of a job."""
     if callback is None:
         return
     try:
@@ -630,7 +633,7 @@ def called(callback: Optional[Callable[..., object]], *arguments: object) -> Non
 
 
 def told(problem: BaseException) -> str:
-    """An exception as the text that people will read beside the job: what, then where."""
+    """An exception as the text that people read beside the job: what, then where."""
     what = "".join(traceback.format_exception_only(type(problem), problem)).strip()
     frames = traceback.extract_tb(problem.__traceback__)[-3:]
     where = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
@@ -646,7 +649,7 @@ def shown(problem: BaseException) -> str:
 
 
 def sendable(text: str) -> str:
-    """The text with question marks for what cannot be sent: halves of characters, as undecodable file names have."""
+    """The text with question marks for what cannot be sent: lone surrogates, as in undecodable file names."""
     return text.encode(errors="replace").decode()
 
 
@@ -655,7 +658,7 @@ async def settled(returned: Awaitable[Any]) -> Any:
 
 
 def is_passing(problem: TenureError) -> bool:
-    """Whether a claim may succeed later: nothing answered, or something that is not the server's own refusal."""
+    """Whether a claim may succeed later: there was no answer, or one that is not the broker's own refusal."""
     if isinstance(problem, (NotAllowed, NotTrusted)):
         return False
     is_of_gateway = problem.status is not None and problem.code is None
