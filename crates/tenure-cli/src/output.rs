@@ -16,9 +16,9 @@ use crate::{stderr, times};
 
 /// Data for stdout.
 ///
-/// A reader that has gone away, as in `tenure … | head -1`, wants no more: that is no failure, the rest
-/// is dropped. Any other failure is kept for [`Data::finish`], since a report that did not arrive must
-/// not look like success.
+/// A reader that has gone away, as in `tenure … | head -1`, wants no more: that is not a failure, and the rest is
+/// dropped. Any other failure is kept for [`Data::finish`], since a report that did not arrive must not look like
+/// success.
 #[derive(Debug)]
 pub(crate) struct Data {
     /// The error of the first write that did not succeed.

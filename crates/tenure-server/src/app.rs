@@ -117,7 +117,7 @@ impl App {
         self.queue.election().leader()
     }
 
-    /// Whether this process is that leader.
+    /// Whether this process is the given leader.
     pub(crate) fn is_me(&self, leader: &Leader) -> bool {
         self.node
             .session()

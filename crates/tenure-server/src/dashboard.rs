@@ -12,8 +12,9 @@
 //! | `views.rs` | what a page asks for beside the stream: series, lists of jobs, histories |
 //! | `raw.rs` | objects and commits as they are stored, for admins |
 //!
-//! Everything is computed once a second for all pages together, and sent as it is: a page costs its bytes. What
-//! is kept in memory is bounded, and begins afresh with each term: the page says so where it matters.
+//! Everything is computed once a second for all pages together, so an additional page costs only the bytes that are
+//! sent. What is kept in memory is bounded, and starts from nothing with each term, which the page shows where it
+//! matters.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};

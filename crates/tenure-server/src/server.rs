@@ -67,8 +67,8 @@ impl Server {
     /// Checks the configuration, listens, opens the store, joins, and serves. Returns when calls are
     /// answered, by this server or by the leader that it forwards to.
     ///
-    /// Connections are files: if fewer may be open than [`Limits::connections_max`](crate::Limits) takes, there are fewer
-    /// connections, and the log says so.
+    /// Connections are files: if fewer may be open than [`Limits::connections_max`](crate::Limits) needs, fewer
+    /// connections are allowed, and a warning is logged.
     pub async fn start(mut config: Config) -> Result<Handle, Error> {
         config.check()?;
         let room = fit(&mut config);

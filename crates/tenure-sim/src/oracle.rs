@@ -117,7 +117,7 @@ impl Oracle {
         self.leading.extend(of_copy);
     }
 
-    /// A process is no more.
+    /// Forgets a process that does not exist any more.
     pub fn forget(&mut self, incarnation: Incarnation) {
         self.leading.retain(|(leader, _), _| *leader != incarnation);
         self.lease_backing

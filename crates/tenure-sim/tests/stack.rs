@@ -1,14 +1,14 @@
-//! The whole stack: a few fixed seeds, a few that nobody has seen before, and what was once found.
+//! The whole stack: a few fixed seeds, a few new ones, and failures that were found before.
 //!
-//! A seed means one run of this very simulation: whatever is added to it, or to the product, changes them all.
-//! What a seed once found is kept as a test of its own, here or where the bug was.
+//! A seed means one run of the present simulation: every addition to it, or to the product, changes all runs. A
+//! failure that a seed once found is kept as a separate test, here or where the bug was.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use tenure_sim::stack::{Counts, Fault, Options, Summary, run, shrink};
 
-/// Short, since these are a part of every test run; `make sim` has more.
+/// Short, since these are part of every test run; `make sim` has more.
 fn options(chaos_seconds: u64) -> Options {
     Options {
         chaos: Duration::from_secs(chaos_seconds),
@@ -33,7 +33,7 @@ fn some_seeds_hold_and_every_fault_happens() {
     let mut faults = Counts::default();
     let (mut snapshots, mut takeovers, mut with_time_set) = (0, 0, 0);
     for seed in 0..20 {
-        // More with files, so that the disk has its share of trouble.
+        // More runs with files, so that disk faults are covered.
         let options = Options {
             files: Some(seed % 3 != 0),
             ..options(180)
@@ -50,7 +50,7 @@ fn some_seeds_hold_and_every_fault_happens() {
         .collect();
     assert!(unseen.is_empty(), "never happened: {unseen:?}");
     assert!(snapshots > 0 && takeovers > 8, "{snapshots} {takeovers}");
-    // What goes on when it is set differs from seed to seed.
+    // Whether time is set depends on the seed.
     assert!(with_time_set > 10, "time was set in {with_time_set} seeds");
 }
 
@@ -68,7 +68,7 @@ fn fresh_seeds_hold() {
     }
 }
 
-/// In both forms of the log, and both ways to hand rows over, by the seed.
+/// The seed chooses the form of the log, and how rows are delivered.
 #[test]
 fn rows_of_an_outbox_are_enqueued_once_in_order_and_only_if_committed() {
     for seed in 0..12 {

@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(500);
 #[derive(Debug, Serialize)]
 struct Now<'a> {
     node: &'a str,
-    /// `drained`, `asked` (nobody waited for it), `not_yet` or `undrained`.
+    /// `drained`, `asked` (the caller did not wait), `not_yet` or `undrained`.
     outcome: &'a str,
     /// How many shards are still assigned to it.
     shards: usize,

@@ -13,9 +13,9 @@
 //!
 //! - The guard itself runs. If it is killed, the kernel kills the program with it, and its owner inherits and kills
 //!   the program's remaining descendants. The guard acknowledges each order that extends trust. If it has not done so
-//!   by the time trust ends, it must be stopped, and its owner kills it and what it guards. Something survives only if
-//!   both are killed or stopped at about the same time: the processes that the program started, and if the guard was
-//!   stopped, the program too.
+//!   by the time trust ends, it counts as stopped, and its owner kills it and what it guards. Something survives only
+//!   if both are killed or stopped at about the same time: the processes that the program started, and if the guard
+//!   was stopped, the program too.
 //! - The owner had no children when it started. (A shell that starts something in the background and then becomes
 //!   `tenure run` leaves it some.) With children, it does not inherit orphans, and if the guard is killed, only the
 //!   program's process group is killed.

@@ -154,8 +154,8 @@ impl Program {
         guard.map_or((None, None), |it| (it.stdout.take(), it.stderr.take()))
     }
 
-    /// Gives an order without waiting. An order that does not fit into the socket is lost: then the guard must be
-    /// stopped, and [`Program::end_without_guard`] has to be used.
+    /// Gives an order without waiting. An order that does not fit into the socket is lost. That happens only to a
+    /// stopped guard, for which [`Program::end_without_guard`] is used.
     pub(crate) fn order(&self, order: Order) {
         let _ = (&self.orders).write(format!("{order}\n").as_bytes());
     }

@@ -140,7 +140,7 @@ const NAMED_MAX: usize = 4;
 #[derive(Debug, Serialize)]
 struct Now<'a> {
     election: &'a str,
-    /// `done`, `asked` (nobody waited for it) or `not_yet`.
+    /// `done`, `asked` (the caller did not wait) or `not_yet`.
     outcome: &'a str,
     leader: Option<NodeId>,
     term: u64,

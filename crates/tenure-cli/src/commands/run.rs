@@ -448,7 +448,7 @@ fn until(deadline: Moment, session: &Config) -> Until {
 }
 
 /// When the guard must have ended the program. This is a second line of defence, since the guard has its own timer. A
-/// guard that has not acknowledged an order by the time that the trust in it ends counts as stopped: the program is
+/// guard that has not acknowledged an order by the time that the order's trust ends counts as stopped: the program is
 /// killed without it.
 struct GuardWatch {
     /// When the guard counts as stopped if it has not started the program.

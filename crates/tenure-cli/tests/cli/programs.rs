@@ -26,7 +26,7 @@ use crate::support::{Ended, binary, run, tenure};
 /// A user without any files.
 const NOBODY: &str = "65534";
 
-/// Whether this test may do what only root may; if not, it is skipped and says so.
+/// Whether this test runs as root; if not, it is skipped with a message.
 pub(crate) fn is_root(what: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

@@ -1,4 +1,4 @@
-//! The servers, in a process of their own: ours, and two bare ones to compare it with.
+//! The servers, in a separate process: ours, and two bare ones to compare it with.
 //!
 //! The process prints their addresses. For each input line it prints what it has done so far, and at the end of input
 //! it stops. A line with two numbers first makes it put that many jobs into that many queues.

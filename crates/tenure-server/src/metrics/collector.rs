@@ -272,7 +272,7 @@ impl StateCollector {
         )
     }
 
-    /// What this node has seen of the other nodes, and of its own part in daemons.
+    /// Metrics of the other nodes as this node sees them, and of its own shards.
     fn cluster(&self, writing: &mut Writing<'_>) -> fmt::Result {
         let cluster = self.node.metrics().cluster;
         writing.gauge(

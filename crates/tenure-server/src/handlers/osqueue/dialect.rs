@@ -103,7 +103,7 @@ fn connect_error(mut response: Response, problem: &api::Problem) -> Response {
 
 fn connect_code(problem: &api::Problem) -> (&'static str, StatusCode) {
     use StatusCode as Status;
-    // Recognised by its HTTP status: it has no code of its own.
+    // Recognised by its HTTP status: it has no specific code.
     if problem.status == Status::UNSUPPORTED_MEDIA_TYPE.as_u16() {
         return ("unknown", Status::UNSUPPORTED_MEDIA_TYPE);
     }
