@@ -227,7 +227,7 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
         .map_err(tips::add)
         .map_err(|error| match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // A closed pipe is not a failure.
+                // A reader that has seen enough of the help is no failure.
                 let _ = error.print();
                 ExitCode::SUCCESS
             }
@@ -248,8 +248,7 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
         })
 }
 
-/// Rewrites `tenure help job submit` as `tenure job submit --help`, so that both report an unknown verb in the same
-/// way.
+/// `tenure help job submit` is `tenure job submit --help`, so what is said of a verb that does not exist is the same too.
 fn help_last(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
     let asks = words.get(1).is_some_and(|word| word == "help");

@@ -150,12 +150,11 @@ impl Osqueue {
 
 const MINUTES_PER_DAY: u32 = 24 * 60;
 
-/// For a session, its heartbeats are reserved, and this part of them more, and `RESERVE_MIN`: for leases, and for
-/// heartbeats that are repeated.
+/// So much more than its heartbeats is kept for a session: for the leases, and for heartbeats that are sent again.
 const RESERVE_SHARE: u32 = 10;
 const RESERVE_MIN: u32 = 50;
 
-/// Limits on what clients may use.
+/// What clients may take of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// The most connections. A waiting worker takes one. When all are taken, the oldest one that has not been allowed
@@ -306,7 +305,7 @@ impl Config {
         .map(Some)
     }
 
-    /// Whether heartbeats, which never wait, would take most of the writes allowed in a minute.
+    /// Whether heartbeats, which never wait, would take most of what may be written in a minute.
     fn starves_commits(&self) -> bool {
         let heartbeats = self.session().heartbeats_per_day() / MINUTES_PER_DAY + 1;
         let most = self.throttle.writes_per_minute;

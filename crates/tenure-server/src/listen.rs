@@ -392,8 +392,9 @@ impl Listening {
     }
 }
 
-/// Closes a connection after its last answer. If a call was refused before its body was read, the client may go on
-/// sending for a while: otherwise the system would reset the connection, and the client would lose the answer.
+/// Closes a connection on which nothing more is answered. A client that is still sending, whose call was refused before its
+/// body was read, may send on for a while: the system would reset the connection otherwise, and the client would lose the
+/// answer.
 async fn see_off<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     let _ = stream.shutdown().await;
     let mut piece = [0; 1024];

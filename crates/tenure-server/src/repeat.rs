@@ -43,7 +43,7 @@ pub(crate) const REPEATED: HeaderName = HeaderName::from_static("tenure-repeated
 /// The most times that a call is sent.
 pub(crate) const SENDINGS_MAX: u32 = 5;
 
-/// The most bytes of an answer that is examined.
+/// The most bytes of an answer that is looked at.
 const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// How a call can be sent again.

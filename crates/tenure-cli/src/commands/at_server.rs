@@ -166,8 +166,7 @@ fn token(options: &AtServer) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Calls a broker. Tells the user if it takes long, can be interrupted, and turns a broker's refusal into exit code
-/// 1.
+/// Asks a server. Says so if it takes long, may be interrupted, and turns a server's "no" into exit code 1.
 pub(crate) async fn ask(
     options: &AtServer,
     work: impl AsyncFnOnce(Client) -> anyhow::Result<ExitCode>,

@@ -135,7 +135,7 @@ async fn osqueue(client: &Client, arguments: &ImportOsqueue) -> anyhow::Result<E
     })
 }
 
-/// Submits some jobs. If one is refused, submits each in its own call, so that the others go through.
+/// Submits some jobs. If one of them is wrong, each by itself: the others are not its fault.
 async fn submit(client: &Client, jobs: &[&OldJob], report: &mut Report) -> anyhow::Result<()> {
     let mut good = Vec::new();
     for job in jobs {

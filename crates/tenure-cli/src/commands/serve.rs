@@ -99,7 +99,7 @@ fn hinted(error: tenure_server::Error) -> anyhow::Error {
     }
 }
 
-/// The settings: flags and variables first, then the file.
+/// Flags and variables, then the file.
 fn settings(arguments: Serve) -> anyhow::Result<Settings> {
     let file = match &arguments.config {
         Some(path) => read_settings(path)?,
@@ -108,7 +108,7 @@ fn settings(arguments: Serve) -> anyhow::Result<Settings> {
     Ok(arguments.settings.or(file))
 }
 
-/// The configuration: what is set, then the defaults.
+/// What is set, then the defaults.
 fn config(settings: Settings) -> anyhow::Result<Config> {
     let store = match settings.store {
         Some(store) => super::named(Some(store))?,
@@ -210,8 +210,8 @@ const SETTINGS_BYTES_MAX: u64 = 64 * 1024;
 /// The most problems of a file that are reported.
 const PROBLEMS_MAX: usize = 20;
 
-/// Parses the settings; the error lists each wrong line with the reason. Only the parser's message is used: its full
-/// output shows the line, which may hold a password.
+/// The settings, or each line that is wrong and why. The parser shows that line, which may hold a password: its
+/// message alone does not.
 pub(crate) fn parse_settings(text: &str) -> Result<Settings, Vec<(usize, String)>> {
     let line = |at: usize| {
         let before = &text.as_bytes()[..at.min(text.len())];

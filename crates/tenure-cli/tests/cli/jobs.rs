@@ -247,7 +247,7 @@ fn jobs_are_read_from_standard_input() {
         stderr.starts_with("error: line 2 is not a valid job: unknown field `kind`"),
         "{stderr}"
     );
-    // A job in the second call that only the broker can refuse: the jobs of the first call are printed.
+    // A job that only the broker can refuse, in the second call: what the first one made is told.
     let large = "x".repeat(300_000);
     let late: String = (0..600)
         .map(|number| {

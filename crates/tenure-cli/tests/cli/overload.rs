@@ -41,7 +41,7 @@ const SLOW_CLIENTS: usize = 100;
 /// A hundred more than the idle and slow clients use.
 const CONNECTIONS_MAX: &str = "1200";
 
-/// How much memory the broker may take in addition. All payloads together are 125 MiB.
+/// What the server may take on top of what it had. All payloads together are 125 MiB.
 ///
 /// Measured in a build without optimisation: 50 KiB for each of 1,200 connections that has had a request, 60 MiB in
 /// all. The rest is an allowance for bodies in transit, accepted jobs, commits and the allocator's reserves; 31 MiB

@@ -144,7 +144,7 @@ pub(crate) struct StateCollector {
     pub(crate) rates: Arc<Rates>,
 }
 
-/// The most queues with their own metrics: their names come from clients.
+/// The most queues that have numbers of their own: their names come from clients.
 const QUEUES_MAX: usize = 100;
 
 /// Returns the present metrics of a part of the process.
@@ -594,7 +594,7 @@ impl StateCollector {
     }
 }
 
-/// Metrics of the process, from Linux. What is not available is left out.
+/// The process, as Linux tells. What it does not tell is left out.
 fn process(writing: &mut Writing<'_>) -> fmt::Result {
     let pages = std::fs::read_to_string("/proc/self/statm")
         .ok()

@@ -46,7 +46,7 @@ pub(super) struct Meter {
     first_error: Mutex<Option<String>>,
     /// The number of ids made so far.
     ids: AtomicU64,
-    /// When each unfinished job was submitted, or should have been.
+    /// When each job that was not worked off yet was submitted, or was to be.
     started: Mutex<HashMap<String, Instant>>,
 }
 

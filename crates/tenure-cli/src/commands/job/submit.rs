@@ -179,7 +179,7 @@ async fn batch(client: &Client, arguments: &Submit) -> anyhow::Result<ExitCode> 
         match client.submit_all(some).await {
             Ok(mut submitted) => all.append(&mut submitted),
             Err(error) => {
-                // Accepted jobs are printed first: their ids are known nowhere else.
+                // What was accepted is told first: nobody else knows those ids.
                 if !all.is_empty() {
                     show(arguments, &all)?;
                 }

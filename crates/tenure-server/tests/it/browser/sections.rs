@@ -299,7 +299,7 @@ async fn what_is_not_there_is_said_to_be_not_there(browser: Browser) {
         let buttons = "return [...document.querySelectorAll('.title button')].some((each) => each.offsetParent)";
         assert_eq!(browser.run(buttons).await, json!(false), "{hash}");
     }
-    // A job that is deleted while it is shown.
+    // One that is deleted while it is looked at.
     broker.submit("send").await;
     let id = kill_one(&broker, "no").await;
     browser.open(&broker.url, &format!("#/jobs/{id}")).await;
