@@ -141,7 +141,7 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Inspect the log of a queue
     Log(Log),
-    /// Submit, show, cancel, retry and delete jobs
+    /// Submit, show, cancel, retry, move and delete jobs
     #[command(subcommand)]
     Job(Job),
     /// List and pause queues, and set their limits

@@ -172,6 +172,15 @@ fn a_server_that_says_no_is_an_answer() {
          b  refused: there is no job b, or it was deleted\n",
         "",
     );
+    scene.check(
+        &["job", "move", "a", "b", "--to", "slow"],
+        1,
+        "a  in slow\nb  refused: there is no such job\n",
+        "",
+    );
+    scene.check(&["job", "move", "a", "--to", "slow"], 0, "a  in slow\n", "");
+    let moved = scene.rows(&["job", "list", "--queue", "slow"]);
+    assert_eq!(moved[1][0], "a", "{moved:?}");
     scene.check(&["job", "cancel", "a"], 0, "a  cancelled\n", "");
     scene.check(&["job", "delete", "a"], 0, "a  deleted\n", "");
     scene.check(
