@@ -271,7 +271,7 @@ fn jobs_are_read_from_standard_input() {
     assert!(stderr.starts_with(told), "{stderr}");
     let array = batch("\n[{\"type\":\"mail\"}]\n", &["--batch"]);
     let told = "error: standard input is a JSON array, not one job per line\n\
-                hint: take it apart: jq -c '.[]' FILE | tenure job submit --batch; nothing was sent\n";
+                hint: split it: jq -c '.[]' FILE | tenure job submit --batch; nothing was sent\n";
     assert_eq!(array, (2, String::new(), told.to_owned()));
     let (code, stdout, _) = batch("[1, 2]\n", &["mail", "-", "--id", "piped"]);
     assert_eq!((code, stdout.as_str()), (0, "piped\n"));
