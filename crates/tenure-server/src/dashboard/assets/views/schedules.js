@@ -4,7 +4,7 @@ import { get, post, put, remove, segment, query } from "../api.js";
 import { action, confirm, form, say } from "../dialogs.js";
 import { fill, h, list, panel, row, table, text } from "../dom.js";
 import { count, moment, pretty, span, visible } from "../format.js";
-import { now } from "../live.js";
+import { now, queueNames } from "../live.js";
 import { badge, facts, jobLink, setBadge, words } from "../parts.js";
 
 const REFRESH_MS = 3000;
