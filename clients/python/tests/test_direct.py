@@ -6,6 +6,7 @@ SQLite always, PostgreSQL and MySQL where a server is named.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import random
@@ -196,6 +197,35 @@ class Direct(InFolder):
         self.assertFalse(place.election("b").elect().is_leader)
 
     @on_each()
+    def connections_that_return_other_rows_than_tuples_will_do(self, place: Place) -> None:
+        def connect() -> Any:
+            connection = place.connect()
+            module = type(connection).__module__.partition(".")[0]
+            if module == "psycopg":
+                connection.row_factory = importlib.import_module("psycopg.rows").dict_row
+            elif module == "pymysql":
+                connection.cursorclass = importlib.import_module("pymysql.cursors").DictCursor
+            else:
+                connection.row_factory = lambda cursor, row: {column[0]: value for column, value in zip(cursor.description, row)}
+                connection.text_factory = bytes
+            return connection
+
+        election = DatabaseElection(connect, "reports", "a", ttl=60)
+        answer = election.elect()
+        self.assertTrue(answer.is_leader)
+        self.assertFalse(place.election("b").elect().is_leader)
+        with contextlib.closing(connect()) as connection:
+            self.assertTrue(election.elect(connection=connection).is_leader)
+            with tenure.fence(connection, election.leadership(answer)):
+                pass
+            connection.commit()
+
+    def a_database_in_memory_is_refused(self) -> None:
+        for path in (":memory:", "file:shared?mode=memory&cache=shared", ""):
+            with self.assertRaisesRegex(ValueError, "in memory"):
+                DatabaseElection(lambda: sqlite3.connect(path, uri=True), "reports", "a").elect()
+
+    @on_each()
     def a_connection_in_the_middle_of_something_is_left_alone(self, place: Place) -> None:
         place.query("CREATE TABLE effects (id INTEGER)")
         connection = place.connect()
@@ -241,7 +271,7 @@ class Direct(InFolder):
         for name in ("", "a/b", ".a", "x" * 201, "a'b", "tenure.queue"):
             with self.assertRaises(tenure.Invalid):
                 DatabaseElection(connect, name, "a")
-        for rest in ({"candidate": "a b"}, {"namespace": "a/b"}, {"ttl": 0.1}, {"ttl": 100_000}):
+        for rest in ({"candidate": "a b"}, {"namespace": "a/b"}, {"ttl": 0.1}, {"ttl": 100_000}, {"ttl": "10"}, {"ttl": None}):
             with self.assertRaises(tenure.Invalid):
                 DatabaseElection(connect, "x", **rest)
         with self.assertRaises(TypeError):

@@ -19,6 +19,7 @@ are locked until the transaction ends, and the driver's errors are passed on unc
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import secrets
 import time
@@ -87,6 +88,29 @@ def driver_of(connection: Connection) -> Tuple[str, Connection]:
     )
 
 
+def plain_cursor(name: str, connection: Connection) -> Any:
+    """A cursor whose rows are tuples, whatever rows the caller has set the driver's own connection to return.
+
+    >>> import sqlite3
+    >>> connection = sqlite3.connect(":memory:")
+    >>> connection.row_factory = lambda cursor, row: dict(zip("ab", row))
+    >>> plain_cursor("sqlite3", connection).execute("SELECT 1, 2").fetchall()
+    [(1, 2)]
+    """
+    driver = importlib.import_module(name)
+    if name == "psycopg":
+        return connection.cursor(row_factory=driver.rows.tuple_row)
+    if name == "psycopg2":
+        return connection.cursor(cursor_factory=importlib.import_module("psycopg2.extensions").cursor)
+    if name in ("pymysql", "MySQLdb"):
+        return connection.cursor(importlib.import_module(f"{name}.cursors").Cursor)
+    if name in ("mysql", "mariadb"):
+        return connection.cursor(dictionary=False, named_tuple=False)
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor
+
+
 class Database:
     """Where connections come from: SQLAlchemy's ``Engine``, or a function that returns a new connection of a driver."""
 
@@ -111,7 +135,7 @@ class Database:
     def borrowed(self, connection: Connection, idle_seconds: float) -> Iterator[Store]:
         """A store in the open transaction of the caller's own connection."""
         name, own = driver_of(connection)
-        engine = _ENGINES[name](own)
+        engine = _ENGINES[name](name, own)
         engine.borrow(idle_seconds)
         yield Store(engine)
 
@@ -242,7 +266,7 @@ class _Own(Store):
         engine: Optional[_Engine] = None
         try:
             name, own = driver_of(self._outer)
-            engine = _ENGINES[name](own)
+            engine = _ENGINES[name](name, own)
             if engine.is_in_transaction():
                 # The transaction belongs to other code, so it is neither committed nor rolled back here.
                 raise ValueError("the connection has an open transaction: return a new one, or pass it as connection=")
@@ -302,8 +326,8 @@ class _Engine:
     locking = ""
     create = ""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, driver: str, connection: Connection) -> None:
+        self.driver, self.connection = driver, connection
         self._restores: List[Callable[[], Any]] = []
         mark, name = self.mark, self.name
         self.get_plain = f"SELECT {self.read_columns} FROM tenure_objects WHERE {name} = {mark}"
@@ -315,7 +339,7 @@ class _Engine:
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> Tuple[List[Any], int]:
         """Runs a statement. Returns its rows, and how many it changed."""
-        cursor = self.connection.cursor()
+        cursor = plain_cursor(self.driver, self.connection)
         try:
             # Without values some drivers would take a percent sign for one.
             cursor.execute(statement, tuple(values)) if values else cursor.execute(statement)
@@ -603,6 +627,8 @@ class _Sqlite(_Engine):
             level = self.connection.isolation_level
             self.connection.isolation_level = None
             self._restores.append(lambda: setattr(self.connection, "isolation_level", level))
+        if not any(file for _, name, file in self.run("PRAGMA database_list")[0] if _text(name) == "main"):
+            raise ValueError("a database in memory cannot hold an election: others do not see it, and would lead too; use a file")
         for name, wanted in (("busy_timeout", _STATEMENT_SECONDS * 1000), ("synchronous", 2)):
             [(before,)], _ = self.run(f"PRAGMA {name}")
             if int(before) < wanted:
@@ -617,7 +643,7 @@ class _Sqlite(_Engine):
             raise NotAllowed("the table tenure_objects was made by an older version: open it once with this version's tenure run")
 
     def _named(self) -> List[str]:
-        return [name for (name,) in self.run(self._columns)[0]]
+        return [_text(name) for (name,) in self.run(self._columns)[0]]
 
     def borrow(self, idle_seconds: float) -> None:
         # The module begins transactions automatically, but too late: at the first change, without the write lock.
@@ -642,7 +668,7 @@ class _Sqlite(_Engine):
     def age(self, written: Optional[str], version: int) -> Optional[float]:
         """From the reading of the clock that cannot be set, noted by a writer on this host for this very version."""
         host = clock.host()
-        fields = (written or "").split(" ")
+        fields = _text(written or "").split(" ")
         if host is None or len(fields) != 3 or fields[:2] != [str(version), host] or not fields[2].isdecimal():
             return None
         passed = clock.now_ns() - int(fields[2])

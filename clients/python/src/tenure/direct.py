@@ -100,8 +100,8 @@ class DatabaseElection(Candidacy):
         self, database: Any, name: str = "default", candidate: Optional[str] = None, *, ttl: float = 10.0,
         namespace: str = "default",
     ) -> None:  # fmt: skip
-        if not _TTL_MIN <= ttl <= _TTL_MAX:
-            raise Invalid(f"ttl {ttl} is not between {_TTL_MIN} and {_TTL_MAX:.0f} seconds")
+        if not isinstance(ttl, (int, float)) or not _TTL_MIN <= ttl <= _TTL_MAX:
+            raise Invalid(f"ttl {ttl!r} is not between {_TTL_MIN} and {_TTL_MAX:.0f} seconds")
         super().__init__(check_name("the election name", name), candidate, ttl)
         if name.startswith("tenure."):
             raise Invalid(f"the election name {name!r} is reserved for Tenure's own elections; choose another name")

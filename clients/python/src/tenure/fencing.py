@@ -23,7 +23,7 @@ import contextlib
 import json
 from typing import Any, Iterator, Optional, Sequence, Union
 
-from .database import driver_of
+from .database import driver_of, plain_cursor
 from .election import Leadership
 from .errors import EffectsDone, Lost, NotLeading, NoTransaction
 from .types import Claim, Claimed
@@ -101,8 +101,8 @@ class _Database:
 
     mark = "%s"
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, driver: str, connection: Connection) -> None:
+        self.driver, self.connection = driver, connection
 
     def note_claim(self, claim: Claim, number: int) -> None:
         newest, done = self.insert_claim(claim, number)
@@ -129,7 +129,7 @@ class _Database:
 
     def run(self, statement: str, values: Sequence[Any] = (), *, counts: bool = False) -> Any:
         """Runs a statement; its first row, or how many rows it changed."""
-        cursor = self.connection.cursor()
+        cursor = plain_cursor(self.driver, self.connection)
         try:
             cursor.execute(statement, tuple(values))
             if counts:
@@ -264,4 +264,4 @@ def _database(connection: Connection) -> _Database:
     TypeError: cannot use a builtins.object: use a connection of psycopg, PyMySQL, mysqlclient or sqlite3, or SQLAlchemy's
     """
     name, own = driver_of(connection)
-    return _DRIVERS[name](own)
+    return _DRIVERS[name](name, own)

@@ -46,11 +46,16 @@ pub(crate) async fn run(arguments: Import) -> anyhow::Result<ExitCode> {
     .await
 }
 
-/// osqueue's stored state.
+/// osqueue's stored state. Its jobs are read one by one, since an odd one must not keep the others out.
 #[derive(Debug, Deserialize)]
 struct State {
-    #[serde(default)]
-    jobs: Vec<OldJob>,
+    jobs: Vec<Box<RawValue>>,
+}
+
+/// As much of a job as tells which one it is.
+#[derive(Debug, Deserialize)]
+struct OnlyId {
+    id: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -107,8 +112,9 @@ async fn osqueue(client: &Client, arguments: &ImportOsqueue) -> anyhow::Result<E
         jobs: state.jobs.len(),
         ..Report::default()
     };
-    let mut rest = state.jobs.iter().peekable();
-    let mut seen = 0;
+    let jobs = report.readable(&state.jobs);
+    let mut rest = jobs.iter().peekable();
+    let mut seen = report.refused.len();
     while rest.peek().is_some() {
         let mut some = Vec::new();
         let mut bytes = 0;
@@ -212,6 +218,24 @@ impl OldJob {
 }
 
 impl Report {
+    /// The jobs that can be read; the others are refused.
+    fn readable(&mut self, stored: &[Box<RawValue>]) -> Vec<OldJob> {
+        let mut jobs = Vec::new();
+        for (number, text) in stored.iter().enumerate() {
+            match serde_json::from_str::<OldJob>(text.get()) {
+                Ok(job) => jobs.push(job),
+                Err(error) => {
+                    let named = serde_json::from_str::<OnlyId>(text.get());
+                    self.refused.push(Refused {
+                        id: named.map_or_else(|_| format!("job number {}", number + 1), |job| job.id),
+                        reason: format!("it is not a job as osqueue writes them: {error}"),
+                    });
+                }
+            }
+        }
+        jobs
+    }
+
     fn note(&mut self, job: &OldJob, status: SubmitStatus) {
         match status {
             SubmitStatus::Created => {

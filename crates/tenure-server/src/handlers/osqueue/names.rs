@@ -14,11 +14,14 @@ use crate::problem::Problem;
 /// The mark of a name that encodes other text.
 const MARK: char = '=';
 
+/// What a type must not begin with: the commands would take it for an option.
+const OPTION: char = '-';
+
 /// The queue's name for a job type.
 pub(super) fn job_type(text: Option<&str>) -> Result<JobType, Problem> {
     let text = text.unwrap_or_default();
     let name = match JobType::new(text) {
-        Ok(name) if !text.starts_with(MARK) => return Ok(name),
+        Ok(name) if !text.starts_with([MARK, OPTION]) => return Ok(name),
         _ => marked(text),
     };
     JobType::new(&name).map_err(|_| {
@@ -87,6 +90,7 @@ mod tests {
             ("two words", "=two=20words"),
             ("Größe", "=Gr=C3=B6=C3=9Fe"),
             (".dot", "=.dot"),
+            ("-v", "=-v"),
             ("=2F", "==3D2F"),
             ("=", "==3D"),
         ] {

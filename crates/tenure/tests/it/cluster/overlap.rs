@@ -139,21 +139,22 @@ async fn workers_that_never_ask_whether_they_are_trusted_overlap() {
     let url = |folder: &Path| format!("file:{}", folder.join("store").display());
     let troupe = Troupe::start_reckless(url, &["a", "b"]).await;
     // On a machine that is slow enough they overlap before they are made to.
-    let works = |last: Result<Last, String>,
-                 is_right: fn(&mut dyn Iterator<Item = &str>) -> bool| match last {
+    let works = |last: Result<Last, String>, is_right: fn(&[&str]) -> bool| match last {
         Ok(last) => {
-            let mut nodes = last.values().map(|(_, held)| held.node.as_str());
-            last.len() == SHARDS as usize && is_right(&mut nodes)
+            let nodes: Vec<&str> = last.values().map(|(_, held)| held.node.as_str()).collect();
+            nodes.len() == SHARDS as usize && is_right(&nodes)
         }
         Err(problem) => problem.contains("two generations overlap"),
     };
     until("a runs something", async || {
-        works(troupe.try_last(), |nodes| nodes.any(|node| node == "a"))
+        works(troupe.try_last(), |nodes| nodes.contains(&"a"))
     })
     .await;
     troupe.signal("a", Signal::STOP);
     until("b runs everything", async || {
-        works(troupe.try_last(), |nodes| nodes.all(|node| node == "b"))
+        works(troupe.try_last(), |nodes| {
+            nodes.iter().all(|node| *node == "b")
+        })
     })
     .await;
     troupe.signal("a", Signal::CONT);
