@@ -124,6 +124,14 @@ class Calls(Claims):
         with self.assertRaises(NotFound):
             self.client.forget("never-was")
 
+    def jobs_are_moved_to_another_queue(self) -> None:
+        jobs = [self.client.submit("move", n, queue="wrong").id for n in range(2)]
+        receipts = self.client.move([*jobs, "never-was"], "right")
+        self.assertEqual([r.status for r in receipts], ["moved", "moved", "not_found"])
+        self.assertEqual([job.id for job in self.client.jobs(queue="right")], jobs)
+        with self.assertRaises(Invalid):
+            self.client.move(jobs, "not a name")
+
     def a_claim_ends_once(self) -> None:
         self.client.submit("ends", queue="ends")
         [claimed] = self.client.claim("w", queues=["ends"])

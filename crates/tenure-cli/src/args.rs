@@ -141,7 +141,7 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Inspect the log of a queue
     Log(Log),
-    /// Submit, show, cancel, retry and delete jobs
+    /// Submit, show, cancel, retry, move and delete jobs
     #[command(subcommand)]
     Job(Job),
     /// List and pause queues, and set their limits
@@ -154,7 +154,7 @@ pub(crate) enum Command {
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     #[command(subcommand)]
     Outbox(Outbox),
-    /// Take over the jobs of another queue
+    /// Import jobs from another queue
     #[command(subcommand)]
     Import(Import),
     /// Watch leader, nodes and queues in this terminal
@@ -177,7 +177,7 @@ pub(crate) enum Command {
 /// What can be done with a store.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Check whether a store keeps its promises
+    /// Check whether a store is safe to use
     Check(Check),
 }
 

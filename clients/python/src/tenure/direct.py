@@ -727,7 +727,7 @@ class _Call:
             elif not creates:
                 return lost
             elif others >= _STANDING_MAX:
-                raise Unavailable(f"{others} candidates with other secrets stand as {self.node}")
+                raise Unavailable(f"there are already {others} candidates called {self.node} with other secrets")
             elif lost is not None and lost.session.record["counter"] == 1:
                 # With the same key as the write that may still be applied, so that at most one of them is.
                 session = lost.session.copy()

@@ -96,7 +96,7 @@ def decode(value: bytes) -> Json:
 def _field(record: Mapping[str, Any], name: str, kind: Union[Type[Any], Tuple[Type[Any], ...]]) -> Any:
     value = record.get(name) if isinstance(record, dict) else None
     if not isinstance(value, kind) or isinstance(value, bool) and kind is int:
-        raise Unreadable(f"cannot read the record: {name} is missing or not what it should be")
+        raise Unreadable(f"cannot read the record: {name} is missing or not valid")
     return value
 
 
@@ -325,7 +325,7 @@ class Lease:
         elif isinstance(state, dict) and "reserved" in state:
             reserved_for = Holder.of(_field(_field(state, "reserved", dict), "candidate", dict))
         elif state != "vacant":
-            raise Unreadable("cannot read the record: state is missing or not what it should be")
+            raise Unreadable("cannot read the record: state is missing or not valid")
         request = record.get("request")
         history: List[Json] = record.get("history", [])
         if not isinstance(history, list):

@@ -16,7 +16,7 @@ const TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
 const TOP_AFTER: &str = "\
 Keys:
   up, down   choose a queue or job   p   pause or resume the queue
-  enter      look into it            r   retry its dead jobs
+  enter      open it                 r   retry its dead jobs
   esc        go back                 R   ask the leader to resign
   s, S       sort by another column, reverse the order
   /          show only queues whose name contains a text

@@ -25,7 +25,7 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 #[command(disable_help_subcommand = true)]
 pub(crate) enum Import {
-    /// Take over the jobs of an osqueue bucket
+    /// Import the jobs of an osqueue bucket
     Osqueue(ImportOsqueue),
 }
 

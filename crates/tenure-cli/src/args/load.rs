@@ -44,13 +44,13 @@ Examples:
   tenure worker --type echo --exec cat
 
 Exit codes:
-  0 stopped as asked    2 could not work";
+  0 stopped as asked    2 could not start, or could not continue";
 
 const BENCH_AFTER: &str = "\
 Runs against a running broker, in a separate queue. At the end it completes the jobs that are left
-and deletes them all; a token for workers may not delete, so its jobs stay as completed ones.
-With --concurrency every caller sends its next call when the last one is answered. With --rate calls
-start on time, however slow the broker is, and any delay counts as latency.
+and deletes all of them. A worker token may not delete: with one, the completed jobs stay there.
+With --concurrency, each caller sends its next call when the last one is answered. With --rate,
+calls start on time, however slow the broker is, and any delay counts as latency.
 
 Workloads:
   submit  submit jobs

@@ -48,9 +48,9 @@ Exit codes:
   0 nothing changed    1 something changed    2 could not determine";
 
 const VERIFY_AFTER: &str = "\
-Reads everything, checks every checksum, and checks that nothing is missing in between, and that the
-lease and the fence of the brokers' election have the term of the last leader. Remains of crashes
-and of replaced leaders are mentioned, but do not count as damage.
+Reads everything and checks every checksum. Also checks that nothing is missing in between, and that
+the lease and the fence of the brokers' election have the term of the last leader. What crashes and
+replaced leaders left behind is mentioned, but does not count as damage.
 
 Examples:
   tenure log verify

@@ -48,14 +48,14 @@ Exit codes:
   0 no row is dead    1 some rows are dead    2 could not determine";
 
 const RETRY_AFTER: &str = "\
-Rows come back to the end of their groups.
+Retried rows go to the end of their groups.
 
 Examples:
   tenure outbox retry postgres://app@db.example/shop --all
   tenure outbox retry postgres://app@db.example/shop order-7 order-8
 
 Exit codes:
-  0 some were put back    1 there was none    2 could not determine";
+  0 some were put back    1 there were none    2 could not determine";
 
 const PURGE_AFTER: &str = "\
 Examples:
@@ -63,7 +63,7 @@ Examples:
   tenure outbox purge postgres://app@db.example/shop --claims-older-than 7d
 
 Exit codes:
-  0 some were deleted    1 there was none    2 could not determine";
+  0 some were deleted    1 there were none    2 could not determine";
 
 const RELEASE_AFTER: &str = "\
 An outbox is relayed by the cluster that came first, so that a test system cannot take the jobs of
@@ -87,7 +87,7 @@ pub(crate) enum Outbox {
     Run(Box<RunOutbox>),
     /// Show how many rows wait, and which are dead
     Status(OutboxStatus),
-    /// Put dead rows back
+    /// Put dead rows back into the outbox
     Retry(RetryRows),
     /// Delete dead rows, or old claims
     Purge(PurgeRows),
@@ -189,7 +189,7 @@ pub(crate) struct RetryRows {
     )]
     pub(crate) ids: Vec<String>,
 
-    /// All that are dead
+    /// All dead rows
     #[arg(long)]
     pub(crate) all: bool,
 }

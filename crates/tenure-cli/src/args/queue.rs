@@ -78,10 +78,10 @@ pub(crate) enum Queue {
     /// List queues with their numbers of jobs
     #[command(after_help = LIST_QUEUES_AFTER)]
     List(AskServer),
-    /// Stop starting jobs of a queue
+    /// Stop handing out the jobs of a queue
     #[command(after_help = PAUSE_AFTER)]
     Pause(OneQueue),
-    /// Start jobs of a paused queue again
+    /// Hand out the jobs of a paused queue again
     #[command(after_help = RESUME_AFTER)]
     Resume(OneQueue),
     /// Set the limits of a queue

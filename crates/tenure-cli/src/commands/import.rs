@@ -93,13 +93,13 @@ struct Refused {
 async fn osqueue(client: &Client, arguments: &ImportOsqueue) -> anyhow::Result<ExitCode> {
     let source = Source::open(&arguments.url).await?;
     let first = source.read().await?;
-    output::note("looking whether osqueue's broker still writes");
+    output::note("checking whether an osqueue broker is still writing");
     tokio::time::sleep(LOOK).await;
     let bytes = source.read().await?;
     if first != bytes {
         output::error(
             &Hinted::new(
-                "queue.json changes: a broker of osqueue still runs",
+                "queue.json is changing: an osqueue broker is still running",
                 "stop it, then run this again; nothing was imported",
             )
             .into(),
@@ -107,7 +107,7 @@ async fn osqueue(client: &Client, arguments: &ImportOsqueue) -> anyhow::Result<E
         return Ok(ExitCode::from(EXIT_NO));
     }
     let state: State = serde_json::from_slice(&bytes)
-        .context("queue.json is not what osqueue writes; nothing was imported")?;
+        .context("queue.json does not look like osqueue's; nothing was imported")?;
     let mut report = Report {
         jobs: state.jobs.len(),
         ..Report::default()

@@ -223,7 +223,7 @@ pub(crate) async fn told<D: Deliver>(relay: &Relay<D>) {
             output::note(if is_running {
                 "relaying the outbox"
             } else {
-                "not relaying the outbox any more"
+                "no longer relaying the outbox"
             });
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -421,7 +421,7 @@ fn numbers(name: &str, metrics: &outbox::Metrics) -> Vec<Published> {
         ),
         number(
             "tenure_outbox_died",
-            "Rows given up by this process",
+            "Rows that this process moved to the dead table",
             Value::Counter(metrics.died),
         ),
         number(

@@ -37,7 +37,7 @@ async fn by_broker(server: AtServer, is_json: bool) -> anyhow::Result<ExitCode> 
         Ok(plan) => tell(&plan, is_json),
         // Not exit code 1, which would mean that there is something to do.
         Err(Error::NotFound(_)) => Err(Hinted::new(
-            "the broker is of an older version, which does not tell the plan",
+            "this broker runs an older version, which cannot show the plan",
             "upgrade it, or name the store with --store",
         )
         .into()),

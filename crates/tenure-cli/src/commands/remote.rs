@@ -118,7 +118,7 @@ impl ElectionStatus {
         let asked = match (&request.kind, &request.to) {
             (api::LeaderRequestKind::Resign, _) => format!("{by} asked it to resign"),
             _ if leader.is_some() && request.to_incarnation == leader => {
-                return format!("{by} asked it to lead on");
+                return format!("{by} asked it to keep leading");
             }
             (_, Some(to)) => format!("{by} asked it to hand over to {to}"),
             (_, None) => format!("{by} asked it to hand over"),
@@ -214,7 +214,7 @@ pub(super) async fn history(
 ) -> anyhow::Result<ExitCode> {
     if named.as_ref().is_some_and(|name| !name.is_of_queue()) {
         return Err(output::Hinted::new(
-            "a broker tells the past terms of tenure.queue only",
+            "a broker knows the past terms of tenure.queue only",
             "for other elections name the store with --store",
         )
         .into());
@@ -492,7 +492,7 @@ mod tests {
             ),
             (
                 to("0000000000000000000000000000000a"),
-                "ops asked it to lead on",
+                "ops asked it to keep leading",
             ),
         ] {
             let status = shown(&request);

@@ -321,7 +321,7 @@ impl Asked {
         let text = match (leader, outcome) {
             (Some(leader), "asked") => match &self.request.to {
                 None => format!("{leader} was asked to resign\n"),
-                Some(_) if self.stays(lease) => format!("{leader} was asked to lead on\n"),
+                Some(_) if self.stays(lease) => format!("{leader} was asked to keep leading\n"),
                 Some(to) => format!("{leader} was asked to hand over to {to}\n"),
             },
             (Some(leader), _) => format!("{leader} leads {election}, term {term}\n"),
@@ -367,7 +367,7 @@ impl Asked {
         };
         match reserved {
             None if is_led_by_it => output::hint(
-                "it was asked to go: it leads on if it has not begun to stop its work, and otherwise again after that",
+                "it had been asked to step down: it keeps leading if it has not begun to stop its work; otherwise it leads again after that",
             ),
             None => output::hint(
                 "the request stays in the lease: the leader may still be stopping its work",

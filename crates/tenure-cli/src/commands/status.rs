@@ -159,7 +159,7 @@ fn leader(status: &Status) -> String {
     match &lease.state {
         LeaseState::Held { holder, .. } if live_leader(status) => {
             let asked = match status.lapses_in() {
-                Some(_) => ", asked to go",
+                Some(_) => ", asked to step down",
                 None => "",
             };
             format!("{}, term {}{asked}", named(status, holder), lease.term)
@@ -188,7 +188,7 @@ fn leader(status: &Status) -> String {
 fn request(status: &Status, lease: &Lease) -> Option<String> {
     let request = lease.request.as_ref()?;
     let asked = match &request.kind {
-        _ if lease.asked_to_go().is_none() => format!("{} asked it to lead on", request.by),
+        _ if lease.asked_to_go().is_none() => format!("{} asked it to keep leading", request.by),
         RequestKind::Resign => format!("{} asked it to resign", request.by),
         RequestKind::Transfer { to } => {
             format!(

@@ -325,10 +325,13 @@ fn what_does_not_happen_in_time_is_a_no() {
         1,
         "a leads default, term 1\n",
         "warning: this has not happened within LONG\n\
-         hint: it was asked to go: it leads on if it has not begun to stop its work, and otherwise again after that\n",
+         hint: it had been asked to step down: it keeps leading if it has not begun to stop its work; otherwise it leads again after that\n",
     );
     let (_, text, _) = asked(&scene, &["status"]);
-    assert!(text.contains("request me asked it to lead on\n"), "{text}");
+    assert!(
+        text.contains("request me asked it to keep leading\n"),
+        "{text}"
+    );
     until("the effect of a second signal", || {
         // Two signals of one kind may arrive as one.
         a.signal_if_running(Signal::TERM);
@@ -489,7 +492,10 @@ fn a_reserved_lease_is_told_and_can_be_given_to_another() {
     // It keeps leading until it calls, and everybody sees the request, until when it may lead, and who comes next.
     let (code, text, _) = asked(&scene, &["status"]);
     assert_eq!(code, 0);
-    assert!(text.contains("leader a, term 1, asked to go\n"), "{text}");
+    assert!(
+        text.contains("leader a, term 1, asked to step down\n"),
+        "{text}"
+    );
     assert!(
         text.contains("asked it to hand over to b; its lease lapses in 2")
             && text.contains(
@@ -568,7 +574,7 @@ fn a_caller_that_is_asked_to_stay_leads_on() {
     let resign = ["resign", "--node", "me", "--wait", "0s"];
     check(&scene, &resign, 0, "a was asked to resign\n", "");
     let stay = ["transfer", "a", "--node", "me", "--wait", "0s"];
-    check(&scene, &stay, 0, "a was asked to lead on\n", "");
+    check(&scene, &stay, 0, "a was asked to keep leading\n", "");
     check(&scene, &resign, 0, "a was asked to resign\n", "");
     let stay = ["transfer", "a", "--node", "me", "--wait", "60s"];
     check(&scene, &stay, 0, "a leads default, term 1\n", "");

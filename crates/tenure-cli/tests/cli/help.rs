@@ -45,6 +45,7 @@ fn every_verb_explains_itself() {
             ("job list", include_str!("snapshots/job-list.txt")),
             ("job cancel", include_str!("snapshots/job-cancel.txt")),
             ("job retry", include_str!("snapshots/job-retry.txt")),
+            ("job move", include_str!("snapshots/job-move.txt")),
             ("job delete", include_str!("snapshots/job-delete.txt")),
             ("queue", include_str!("snapshots/queue.txt")),
             ("queue list", include_str!("snapshots/queue-list.txt")),

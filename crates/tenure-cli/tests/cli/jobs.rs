@@ -172,6 +172,15 @@ fn a_server_that_says_no_is_an_answer() {
          b  refused: there is no job b, or it was deleted\n",
         "",
     );
+    scene.check(
+        &["job", "move", "a", "b", "--to", "slow"],
+        1,
+        "a  in slow\nb  refused: there is no such job\n",
+        "",
+    );
+    scene.check(&["job", "move", "a", "--to", "slow"], 0, "a  in slow\n", "");
+    let moved = scene.rows(&["job", "list", "--queue", "slow"]);
+    assert_eq!(moved[1][0], "a", "{moved:?}");
     scene.check(&["job", "cancel", "a"], 0, "a  cancelled\n", "");
     scene.check(&["job", "delete", "a"], 0, "a  deleted\n", "");
     scene.check(
@@ -262,7 +271,7 @@ fn jobs_are_read_from_standard_input() {
     assert!(stderr.starts_with(told), "{stderr}");
     let array = batch("\n[{\"type\":\"mail\"}]\n", &["--batch"]);
     let told = "error: standard input is a JSON array, not one job per line\n\
-                hint: take it apart: jq -c '.[]' FILE | tenure job submit --batch; nothing was sent\n";
+                hint: split it: jq -c '.[]' FILE | tenure job submit --batch; nothing was sent\n";
     assert_eq!(array, (2, String::new(), told.to_owned()));
     let (code, stdout, _) = batch("[1, 2]\n", &["mail", "-", "--id", "piped"]);
     assert_eq!((code, stdout.as_str()), (0, "piped\n"));

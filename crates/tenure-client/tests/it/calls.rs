@@ -4,7 +4,7 @@ use std::slice;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_client::api::{RetriedStatus, RetryRequest, SubmitStatus};
+use tenure_client::api::{MovedStatus, RetriedStatus, RetryRequest, SubmitStatus};
 use tenure_client::{
     Claim, ElectionName, Ended, Error, Failed, JobId, Keep, Listing, Missed, NewJob, NodeId,
     Payload, QueueName, QueueOptions, Rate, ScheduleName, State,
@@ -120,6 +120,14 @@ async fn jobs_are_listed_given_up_and_run_again() {
     let answer = client.retry_all(&request).await.unwrap();
     let statuses: Vec<_> = answer.jobs.iter().map(|job| job.status).collect();
     assert_eq!(statuses, [RetriedStatus::State, RetriedStatus::NotFound]);
+
+    let slow = QueueName::new("slow").unwrap();
+    let moved = ["job-4".parse().unwrap(), "nobody".parse().unwrap()];
+    let answer = client.move_to(&moved, &slow).await.unwrap();
+    let statuses: Vec<_> = answer.jobs.iter().map(|job| job.status).collect();
+    assert_eq!(statuses, [MovedStatus::Moved, MovedStatus::NotFound]);
+    let in_slow = client.jobs(&Listing::new().queue(slow)).await;
+    assert_eq!(ids(&in_slow.unwrap().jobs), ["job-4"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -569,6 +569,55 @@ async fn jobs_are_cancelled_retried_and_forgotten_by_hand() {
 }
 
 #[tokio::test]
+async fn jobs_are_moved_to_another_queue_each_with_its_own_answer() {
+    let broker = Broker::start().await;
+    let running = broker.submit("t").await;
+    broker.claim().await;
+    let submit =
+        |id: &str, queue: &str| json!({"id": id, "type": "t", "queue": queue, "unique_key": "k"});
+    broker.post("/v1/jobs", submit("holder", "slow")).await;
+    broker.post("/v1/jobs", submit("same-key", "bulk")).await;
+    for id in ["first", "second"] {
+        let job = json!({"id": id, "type": "t", "queue": "bulk"});
+        broker.post("/v1/jobs", job).await;
+    }
+    // Out of order: in the other queue they keep their turn.
+    let request =
+        json!({"ids": ["second", "first", running, "nobody", "same-key"], "queue": "slow"});
+    let expected = json!([
+        {"id": "second", "status": "moved"},
+        {"id": "first", "status": "moved"},
+        {"id": running, "status": "state"},
+        {"id": "nobody", "status": "not_found"},
+        {"id": "same-key", "status": "unique_key", "existing": "holder"},
+    ]);
+    for _ in 0..2 {
+        let (status, answer) = broker.post("/v1/jobs/move", request.clone()).await;
+        assert_eq!((status, &answer["jobs"]), (200, &expected));
+    }
+    let (_, list) = broker.get("/v1/jobs?queue=slow").await;
+    let ids: Vec<_> = list["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| &job["id"])
+        .collect();
+    assert_eq!(ids, ["holder", "first", "second"]);
+    for (request, field) in [
+        (json!({"ids": [], "queue": "slow"}), "ids"),
+        (json!({"ids": ["first"], "queue": "no queue"}), "queue"),
+    ] {
+        let answer = broker.post("/v1/jobs/move", request).await;
+        problem(
+            &answer,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "invalid_field",
+            Some(field),
+        );
+    }
+}
+
+#[tokio::test]
 async fn jobs_are_listed_in_pages_both_ways() {
     let broker = Broker::start().await;
     let jobs: Vec<_> = (0..5)

@@ -143,7 +143,7 @@ async fn batch(client: &Client, arguments: &Submit) -> anyhow::Result<ExitCode> 
         if jobs.is_empty() && line.trim_start().starts_with('[') {
             return Err(Hinted::new(
                 "standard input is a JSON array, not one job per line",
-                "take it apart: jq -c '.[]' FILE | tenure job submit --batch; nothing was sent",
+                "split it: jq -c '.[]' FILE | tenure job submit --batch; nothing was sent",
             )
             .into());
         }

@@ -71,6 +71,8 @@ async fn tell(
             let _ = ended.await;
             node.shutdown().await;
         }
-        Err(error) => tracing::warn!(%error, "cannot tell others of the program that runs on"),
+        Err(error) => {
+            tracing::warn!(%error, "cannot tell other nodes that the program is still running")
+        }
     }
 }

@@ -16,9 +16,9 @@ use super::order::Order;
 use super::plain;
 use super::seen::{Answer, Seen};
 
-const KEYS: &str = " ↑↓ choose  ⏎ look in  s sort  / filter  p pause or resume  r retry dead  R ask the leader to resign  q quit";
+const KEYS: &str = " ↑↓ choose  ⏎ open  s sort  / filter  p pause or resume  r retry dead  R ask the leader to resign  q quit";
 
-const KEYS_INSIDE: &str = " ↑↓ choose or scroll  ⏎ look in  esc back  q quit";
+const KEYS_INSIDE: &str = " ↑↓ choose or scroll  ⏎ open  esc back  q quit";
 
 /// How many rows the page keys move.
 const PAGE: isize = 10;

@@ -8,7 +8,7 @@ use crate::support::Broker;
 at_each_size! {
     elections_are_shown_with_their_leaders_and_candidates,
     workers_are_shown_with_what_they_run,
-    several_jobs_are_retried_cancelled_and_deleted_at_once,
+    several_jobs_are_retried_moved_cancelled_and_deleted_at_once,
     a_schedule_is_made_without_json_run_by_hand_and_shows_its_runs,
     times_are_local_until_the_reader_wants_utc,
     lists_show_what_happened_and_the_job_the_whole_trace,
@@ -119,7 +119,7 @@ async fn kill_one(broker: &Broker, error: &str) -> String {
     id
 }
 
-async fn several_jobs_are_retried_cancelled_and_deleted_at_once(browser: Browser) {
+async fn several_jobs_are_retried_moved_cancelled_and_deleted_at_once(browser: Browser) {
     let broker = Broker::start().await;
     for _ in 0..3 {
         broker.submit("send").await;
@@ -134,6 +134,21 @@ async fn several_jobs_are_retried_cancelled_and_deleted_at_once(browser: Browser
     browser.press("Retry 3").await;
     browser.shows("#toasts", "3 jobs retried").await;
     browser.open(&broker.url, "#/jobs?type=send").await;
+    browser.shows("#jobs tbody", "ready").await;
+    browser.run(all).await;
+    browser.press("Move 3").await;
+    browser
+        .shows("dialog", "Move 3 jobs to another queue")
+        .await;
+    browser.press_in("dialog", "Close").await;
+    browser.shows(".selected", "3 jobs selected").await;
+    browser.press("Move 3").await;
+    browser.fill("#field-queue", "slow").await;
+    browser.press_in("dialog", "Move 3 jobs").await;
+    browser.shows("#toasts", "3 jobs moved").await;
+    let (_, moved) = broker.get("/v1/jobs?queue=slow").await;
+    assert_eq!(moved["jobs"].as_array().unwrap().len(), 3);
+    browser.open(&broker.url, "#/jobs?queue=slow").await;
     browser.shows("#jobs tbody", "ready").await;
     browser.run(all).await;
     browser.press("Cancel 3").await;

@@ -172,6 +172,7 @@ export function sentence(each) {
     cancelled: "cancelled",
     cancel_requested: "cancellation requested",
     retried: "retried manually",
+    moved: "moved to another queue",
     forgotten: "deleted",
   };
   return said[each.event] ?? each.event;

@@ -4,7 +4,7 @@ import { get, post, put, remove, segment, query } from "../api.js";
 import { action, confirm, form, say } from "../dialogs.js";
 import { fill, h, list, panel, row, table, text } from "../dom.js";
 import { count, moment, pretty, span, visible } from "../format.js";
-import { now } from "../live.js";
+import { now, queueNames } from "../live.js";
 import { badge, facts, jobLink, setBadge, words } from "../parts.js";
 
 const REFRESH_MS = 3000;
@@ -13,7 +13,7 @@ const RUNS_REFRESH_MS = 10000;
 const RUNS = 20;
 
 const EXAMPLES = [["*/5 * * * *", "every 5 minutes"], ["0 * * * *", "every hour"], ["30 7 * * *", "every day at 07:30"], ["30 7 * * mon-fri", "on weekdays at 07:30"], ["0 6 * * mon", "on Mondays at 06:00"], ["0 0 1 * *", "on the first of the month"]];
-const MISSED = [["once", "run once, for all of them"], ["skip", "leave them out"], ["all", "run each of them"]];
+const MISSED = [["once", "run once, for all of them"], ["skip", "skip them"], ["all", "run each of them"]];
 
 /** Asks again and again until it is stopped. */
 function repeated(refresh, pause) {
