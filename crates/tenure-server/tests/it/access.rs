@@ -62,6 +62,7 @@ const CALLS: &[(&str, &str)] = &[
     ("POST /v1/jobs/a/cancel", "admin"),
     ("POST /v1/jobs/a/retry", "admin"),
     ("POST /v1/jobs/retry", "admin"),
+    ("POST /v1/jobs/move", "admin"),
     ("DELETE /v1/jobs/a", "admin"),
     ("PUT /v1/queues/q", "admin"),
     ("PATCH /v1/queues/q", "admin"),

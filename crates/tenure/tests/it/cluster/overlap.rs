@@ -150,7 +150,7 @@ async fn workers_that_never_ask_whether_they_are_trusted_overlap() {
         works(troupe.try_last(), |nodes| nodes.contains(&"a"))
     })
     .await;
-    troupe.signal("a", Signal::STOP);
+    troupe.stop_between_writes("a").await;
     until("b runs everything", async || {
         works(troupe.try_last(), |nodes| {
             nodes.iter().all(|node| *node == "b")

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tenure::NamespaceView;
@@ -82,6 +83,30 @@ impl Troupe {
 
     pub(super) fn signal(&self, node: &str, signal: Signal) {
         kill_process(Pid::from_child(&self.nodes[node]), signal).unwrap();
+    }
+
+    /// Stops a process that is not in the middle of a write: on files it would keep the lock, and block the others.
+    pub(super) async fn stop_between_writes(&self, node: &str) {
+        loop {
+            self.signal(node, Signal::STOP);
+            // A lock that stays held is that of the process which is stopped.
+            for _ in 0..20 {
+                if self.locks_are_free() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            self.signal(node, Signal::CONT);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn locks_are_free(&self) -> bool {
+        let locks = fs::read_dir(self.folder.path().join("store/.tenure/lock")).unwrap();
+        locks.flatten().all(|lock| {
+            let file = fs::File::open(lock.path()).unwrap();
+            flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+        })
     }
 
     pub(super) fn wait(&mut self, node: &str) {
