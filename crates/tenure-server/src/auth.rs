@@ -235,14 +235,19 @@ fn is_local(host: &[u8]) -> bool {
     if host.parse::<std::net::SocketAddr>().is_ok() {
         return true;
     }
+    let name = without_port(host);
+    name.eq_ignore_ascii_case("localhost")
+        || name.to_ascii_lowercase().ends_with(".localhost")
+        || name.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// The name or address in a `Host` header.
+pub(crate) fn without_port(host: &str) -> &str {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
-        || name.to_ascii_lowercase().ends_with(".localhost")
-        || name.parse::<std::net::IpAddr>().is_ok()
+    name.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// The token of an `Authorization` header.

@@ -109,11 +109,14 @@ impl Osqueue {
         }
     }
 
-    pub(crate) fn door(&self, origins: &[String]) -> Door {
+    pub(crate) fn door(&self, config: &Config) -> Door {
+        let advertised = config.advertise.as_deref().map(advertised);
+        let own_name = advertised.and_then(|url| url.ok()?.host_str().map(str::to_owned));
         Door::new(
             self.networks.clone(),
             self.token.as_deref(),
-            origins.to_vec(),
+            config.cors_origins.clone(),
+            own_name,
         )
     }
 
@@ -149,6 +152,9 @@ impl Osqueue {
 }
 
 const MINUTES_PER_DAY: u32 = 24 * 60;
+
+/// How many requests that read belong to a heartbeat of an idle broker, as counted for docs/cost.md.
+const READS_PER_HEARTBEAT: u32 = 4;
 
 /// So much more than its heartbeats is kept for a session: for the leases, and for heartbeats that are sent again.
 const RESERVE_SHARE: u32 = 10;
@@ -307,9 +313,22 @@ impl Config {
 
     /// Whether heartbeats, which never wait, would take most of what may be written in a minute.
     fn starves_commits(&self) -> bool {
-        let heartbeats = self.session().heartbeats_per_day() / MINUTES_PER_DAY + 1;
         let most = self.throttle.writes_per_minute;
-        most.is_some_and(|most| most < 2 * heartbeats)
+        most.is_some_and(|most| most < 2 * self.heartbeats_per_minute())
+    }
+
+    /// Whether the reads that belong to heartbeats would take most of what may be read in a minute.
+    fn starves_reads(&self) -> bool {
+        let most = self.throttle.reads_per_minute;
+        most.is_some_and(|most| most < 2 * self.reads_per_minute_idle())
+    }
+
+    fn reads_per_minute_idle(&self) -> u32 {
+        READS_PER_HEARTBEAT * self.heartbeats_per_minute()
+    }
+
+    fn heartbeats_per_minute(&self) -> u32 {
+        self.session().heartbeats_per_day() / MINUTES_PER_DAY + 1
     }
 
     /// Checks everything, and reports all violations together. Opens nothing.
@@ -344,7 +363,11 @@ impl Config {
                 Err(error) => violations.push(error.to_string()),
                 Ok(Some(_)) if self.starves_commits() => violations.push(format!(
                     "writes_per_minute is less than twice the {} heartbeats of a minute: nothing else could be written in time",
-                    self.session().heartbeats_per_day() / MINUTES_PER_DAY + 1
+                    self.heartbeats_per_minute()
+                )),
+                Ok(Some(_)) if self.starves_reads() => violations.push(format!(
+                    "reads_per_minute is less than twice the {} reads of an idle broker: nothing else could be read in time",
+                    self.reads_per_minute_idle()
                 )),
                 Ok(Some(_)) if self.store.starts_with("file:") => violations.push(
                     "ceilings are for stores that bill each request: a directory has none"

@@ -16,11 +16,11 @@ const REMEMBERED: &str = "600";
 const METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
 
 /// The headers that clients send, osqueue's included.
-const HEADERS: &str = "authorization, content-type, connect-protocol-version, connect-timeout-ms, if-none-match, \
-    last-event-id, prefer, traceparent, tracestate";
+const HEADERS: &str = "authorization, content-type, connect-protocol-version, connect-timeout-ms, idempotency-key, \
+    if-none-match, last-event-id, prefer, traceparent, tracestate";
 
 /// The headers that pages may read.
-const EXPOSED: &str = "connect-protocol-version, etag, retry-after";
+const EXPOSED: &str = "connect-protocol-version, etag, retry-after, tenure-repeated";
 
 /// The origin of a request, if it is one of the named ones.
 pub(crate) fn named_origin<'a>(

@@ -86,10 +86,7 @@ impl Server {
             .clone()
             .unwrap_or_else(|| format!("{scheme}://{address}"));
         let alone = match &config.osqueue {
-            Some(osqueue) => Some((
-                bind(osqueue.listen)?,
-                Arc::new(osqueue.door(&config.cors_origins)),
-            )),
+            Some(osqueue) => Some((bind(osqueue.listen)?, Arc::new(osqueue.door(&config)))),
             None => None,
         };
         let app = Arc::new(App::start(config, forwarder, address, url.clone()).await?);

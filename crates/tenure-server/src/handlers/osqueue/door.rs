@@ -7,7 +7,8 @@
 //!   `http`);
 //! - no token at all from the configured networks: their calls use the token that was configured for them. Calls from
 //!   web pages are excluded, unless their origin was named: a user on that network who opens a page has not asked for
-//!   its calls.
+//!   its calls. So are calls to a name that a stranger can own: whoever owns a name can make it point here, and browsers
+//!   then take this listener for a part of the stranger's page (DNS rebinding).
 //!
 //! Each of these becomes a bearer token here, before the call is processed, and is forwarded with it.
 
@@ -20,10 +21,21 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::PREFIX;
+use crate::auth::without_port;
 use crate::cors;
 
 /// The path prefix before a token.
 const TOKEN_PATH: &str = "/t/";
+
+/// The ends of names that nobody can own on the internet.
+const PRIVATE: [&str; 6] = [
+    ".localhost",
+    ".local",
+    ".internal",
+    ".lan",
+    ".home.arpa",
+    ".test",
+];
 
 /// A network: addresses that share their first bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,14 +84,22 @@ pub(crate) struct Door {
     token: Option<HeaderValue>,
     /// The web pages that may make such calls.
     origins: Vec<String>,
+    /// The name under which this server is advertised.
+    own_name: Option<String>,
 }
 
 impl Door {
-    pub(crate) fn new(networks: Vec<Network>, token: Option<&str>, origins: Vec<String>) -> Self {
+    pub(crate) fn new(
+        networks: Vec<Network>,
+        token: Option<&str>,
+        origins: Vec<String>,
+        own_name: Option<String>,
+    ) -> Self {
         Self {
             networks,
             token: token.and_then(bearer),
             origins,
+            own_name,
         }
     }
 
@@ -109,7 +129,9 @@ impl Door {
 
     /// The networks' token, for a call that may use it.
     fn token_of(&self, headers: &HeaderMap, peer: SocketAddr) -> Option<HeaderValue> {
-        let is_free = !headers.contains_key(header::AUTHORIZATION) && !self.is_of_a_page(headers);
+        let is_free = !headers.contains_key(header::AUTHORIZATION)
+            && !self.is_of_a_page(headers)
+            && self.is_trusted_name(headers);
         let is_named = || self.networks.iter().any(|net| net.contains(peer.ip()));
         (is_free && is_named())
             .then(|| self.token.clone())
@@ -126,6 +148,23 @@ impl Door {
         let is_of_a_page = headers.contains_key(header::ORIGIN)
             || site.is_some_and(|site| site.as_bytes() != b"none");
         is_of_a_page && cors::named_origin(headers, &self.origins).is_none()
+    }
+
+    /// Whether the caller knows this server by an address, or by a name that no stranger can make point here. Over plain
+    /// HTTP a browser says nothing else about a page that reads from its own name.
+    fn is_trusted_name(&self, headers: &HeaderMap) -> bool {
+        let Some(host) = headers.get(header::HOST) else {
+            return true;
+        };
+        let Ok(host) = host.to_str() else {
+            return false;
+        };
+        let name = without_port(host).to_ascii_lowercase();
+        name.parse::<IpAddr>().is_ok()
+            || !name.contains('.')
+            || PRIVATE.iter().any(|end| name.ends_with(end))
+            || self.own_name.as_deref() == Some(name.as_str())
+            || cors::named_origin(headers, &self.origins).is_some()
     }
 }
 
@@ -158,6 +197,7 @@ mod tests {
             networks,
             Some("network-token"),
             vec!["https://named.example".to_owned()],
+            None,
         );
         let mut request = Request::new(());
         *request.uri_mut() = uri.parse().unwrap();
@@ -233,7 +273,8 @@ mod tests {
     fn a_page_has_the_rights_of_a_network_only_if_it_was_named() {
         let networks = vec!["10.1.0.0/16".parse().unwrap()];
         let named = vec!["https://named.example".to_owned()];
-        let door = Door::new(networks, Some("network-token"), named);
+        let own_name = Some("broker.example".to_owned());
+        let door = Door::new(networks, Some("network-token"), named, own_name);
         let has_token = |sent: &[(&'static str, &str)]| {
             let mut request = Request::new(());
             for (name, value) in sent {
@@ -244,6 +285,15 @@ mod tests {
         };
         assert!(has_token(&[]), "a program");
         assert!(has_token(&[("sec-fetch-site", "none")]), "a person");
+        for known in [
+            "10.1.0.1:8090",
+            "[2001:db8::1]:8090",
+            "broker",
+            "Broker.internal:8090",
+            "broker.example:8090",
+        ] {
+            assert!(has_token(&[("host", known)]), "{known}");
+        }
         assert!(has_token(&[
             ("origin", "https://named.example"),
             ("sec-fetch-site", "cross-site")
@@ -251,7 +301,9 @@ mod tests {
         for page in [
             &[("origin", "https://evil.example")][..],
             &[("origin", "null")],
-            // A name that resolves to this host.
+            // A name that resolves to this host. Over plain HTTP a browser sends nothing else with a read.
+            &[("host", "evil.example:1")],
+            &[("host", "internal.evil.example")],
             &[
                 ("host", "evil.example:1"),
                 ("origin", "http://evil.example:1"),
