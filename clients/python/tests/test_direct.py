@@ -266,6 +266,22 @@ class Direct(InFolder):
         with second.leading(timeout=30) as after:
             self.assertEqual(after.term, 2)
 
+    @on_each("sqlite")
+    def a_forked_child_that_leaves_the_block_releases_nothing(self, place: Place) -> None:
+        parent = os.getpid()
+        try:
+            with place.election("a").leading(timeout=30) as leadership:
+                child = os.fork()
+                if child == 0:
+                    raise SystemExit
+                os.waitpid(child, 0)
+                self.assertFalse(place.election("b").elect().is_leader)
+                self.assertTrue(leadership.is_leader())
+        finally:
+            if os.getpid() != parent:
+                os._exit(0)
+        self.assertTrue(place.election("b").elect().is_leader)
+
     def names_that_cannot_be_keys_are_refused(self) -> None:
         connect = sqlite3.connect
         for name in ("", "a/b", ".a", "x" * 201, "a'b", "tenure.queue"):

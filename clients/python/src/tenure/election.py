@@ -155,6 +155,8 @@ class Candidacy:
         """
         ended = threading.Event()
         keeper: Optional[threading.Thread] = None
+        owner = os.getpid()
+        leadership: Optional[Leadership] = None
         try:
             leadership = self._win(timeout)
             keeper = threading.Thread(
@@ -163,16 +165,22 @@ class Candidacy:
             keeper.start()
             yield leadership
         finally:
-            ended.set()
-            # Stop the keeper first: its next call after the resignation would enter the election again.
-            if keeper is not None:
-                keeper.join()
-                leadership._trust.end()
-                leadership._ended.set()
-            try:
-                self.unregister(timeout=self.ttl)
-            except TenureError as problem:
-                log.warning("could not withdraw from %s; the candidate expires after its ttl: %s", self.name, problem)
+            # A forked child that leaves the block must not release what its parent leads.
+            if os.getpid() == owner:
+                ended.set()
+                # Stop the keeper first: its next call after the resignation would enter the election again.
+                if keeper is not None:
+                    keeper.join()
+                self._leave(leadership)
+
+    def _leave(self, leadership: Optional[Leadership]) -> None:
+        if leadership is not None:
+            leadership._trust.end()
+            leadership._ended.set()
+        try:
+            self.unregister(timeout=self.ttl)
+        except TenureError as problem:
+            log.warning("could not withdraw from %s; the candidate expires after its ttl: %s", self.name, problem)
 
     def _win(self, timeout: Optional[float]) -> Leadership:
         give_up_at = None if timeout is None else clock.now() + timeout
