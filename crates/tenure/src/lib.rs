@@ -176,6 +176,7 @@ pub use error::Error;
 pub use fence::claim::{ClaimError, ClaimFence, Claims, FencedJob};
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub use fence::transaction::{FenceError, Fenceable, Locked};
+pub use fence::seen::{SeenClaim, StaleClaim};
 pub use fence::{Receiver, Stale, Token, TokenError};
 pub use follow::{Follower, Seen};
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
