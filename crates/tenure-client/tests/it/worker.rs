@@ -442,10 +442,7 @@ async fn a_job_that_the_transaction_of_its_handler_has_completed_is_not_lost() {
         assert_eq!(job.result.unwrap().as_str(), "7");
     }
     let summary = working.stop().await;
-    assert_eq!(
-        (summary.completed, summary.failed, summary.lost),
-        (2, 0, 0)
-    );
+    assert_eq!((summary.completed, summary.failed, summary.lost), (2, 0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -38,6 +38,18 @@ const FENCE: &str =
 const WHY: &str = "why AS (SELECT seq, CASE WHEN getdatabaseencoding() = 'UTF8' THEN convert_from(bytes, 'UTF8') ELSE plain END AS error \
      FROM unnest($2::bigint[], $3::bytea[], $4::text[]) AS w (seq, bytes, plain))";
 
+/// A database of the encoding SQL_ASCII keeps any bytes, and refuses a whole statement to a client of UTF-8 if one row has bytes
+/// that are none. Without a conversion such a row comes as it is, and is refused alone.
+async fn take_any_bytes(connection: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "SELECT set_config('client_encoding', 'SQL_ASCII', false) WHERE getdatabaseencoding() = 'SQL_ASCII'",
+    )
+    .persistent(false)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Postgres {
     pool: PgPool,
@@ -55,6 +67,7 @@ impl Postgres {
         let pool = PgPoolOptions::new()
             .max_connections(3)
             .acquire_timeout(Duration::from_secs(10))
+            .after_connect(|connection, _| Box::pin(take_any_bytes(connection)))
             .connect_lazy_with(options);
         Ok((Self { pool }, location))
     }

@@ -109,21 +109,9 @@ async fn a_dead_row_whose_number_another_dead_row_has_is_kept_beside_it() {
 /// Not every database can write every sign.
 #[tokio::test]
 async fn an_error_that_a_database_cannot_write_is_written_in_other_signs() {
-    let Some(server) = url("TENURE_TEST_POSTGRES") else {
+    let Some((ground, mut any)) = encoded("LATIN1").await else {
         return;
     };
-    let name = format!("latin_{}", uuid::Uuid::new_v4().simple());
-    let mut root = Any::connect(&server).await;
-    root.run(&format!(
-        "CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
-    ))
-    .await;
-    let ground = Ground {
-        url: format!("{}/{name}", server.rsplit_once('/').unwrap().0),
-        _folder: None,
-    };
-    ground.database().create().await.unwrap();
-    let mut any = ground.connect().await;
     any.submit_all(vec![named("fails"), named("refused"), job(0)])
         .await;
     let home = Home::new().await;
@@ -136,6 +124,48 @@ async fn an_error_that_a_database_cannot_write_is_written_in_other_signs() {
     assert_eq!(relay.metrics().unavailable, 0);
     for dead in ground.database().dead(10).await.unwrap() {
         assert!(dead.error.ends_with(" no"), "{dead:?}");
+    }
+    home.end().await;
+}
+
+/// An empty outbox in a database of PostgreSQL with this encoding.
+async fn encoded(encoding: &str) -> Option<(Ground, Any)> {
+    let server = url("TENURE_TEST_POSTGRES")?;
+    let name = format!("encoded_{}", uuid::Uuid::new_v4().simple());
+    let mut root = Any::connect(&server).await;
+    root.run(&format!(
+        "CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    ))
+    .await;
+    let ground = Ground {
+        url: format!("{}/{name}", server.rsplit_once('/').unwrap().0),
+        _folder: None,
+    };
+    ground.database().create().await.unwrap();
+    let any = ground.connect().await;
+    Some((ground, any))
+}
+
+/// Some databases keep any bytes in a text.
+#[tokio::test]
+async fn a_row_with_bytes_that_are_no_text_holds_up_no_other() {
+    let Some((ground, mut any)) = encoded("SQL_ASCII").await else {
+        return;
+    };
+    for column in ["id", "queue", "group_key", "payload"] {
+        let kind = if column == "payload" { "::json" } else { "" };
+        any.run(&format!(
+            "INSERT INTO tenure_outbox (type, {column}) VALUES ('mail', E'\"\\xff\"'{kind})"
+        ))
+        .await;
+    }
+    any.submit(job(0)).await;
+    let home = Home::new().await;
+    let relay = home.relay_to_queue(ground.database()).await;
+    until("the good one is enqueued", async || home.total() == 1).await;
+    until("the others are dead", async || relay.metrics().died == 4).await;
+    for dead in ground.database().dead(10).await.unwrap() {
+        assert!(dead.error.contains("UTF-8"), "{dead:?}");
     }
     home.end().await;
 }
