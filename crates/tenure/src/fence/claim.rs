@@ -55,6 +55,15 @@ use super::transaction::{bound_idle_mysql, is_in_transaction};
 /// The least time that a transaction may be idle.
 const IDLE_MIN: Duration = Duration::from_secs(1);
 
+/// How often a transaction is begun that the database ends because of another one.
+const TRIES_MAX: usize = 5;
+
+/// Whether the database has rolled the transaction back because of another one: a deadlock, or no serial order.
+fn is_conflict(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    matches!(code.as_deref(), Some("40001" | "40P01"))
+}
+
 /// Why the effects of a job may not be written. Roll the transaction back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -304,10 +313,22 @@ impl ClaimFence {
         C::Database: Database<Connection = C>,
         E: From<ClaimError>,
     {
-        let begun = connection.begin_with(C::BEGIN).await;
-        let mut transaction = begun.map_err(ClaimError::Database)?;
+        let mut tries = 0;
+        let (mut transaction, fenced) = loop {
+            let begun = connection.begin_with(C::BEGIN).await;
+            let mut transaction = begun.map_err(ClaimError::Database)?;
+            let fenced = self.fence(&mut *transaction).await;
+            tries += 1;
+            match &fenced {
+                // Nothing was done yet. MariaDB has it so when two attempts have waited for a third one that was ended.
+                Err(ClaimError::Database(error)) if tries < TRIES_MAX && is_conflict(error) => {
+                    transaction.rollback().await.map_err(ClaimError::Database)?;
+                }
+                _ => break (transaction, fenced),
+            }
+        };
         let done = async {
-            match self.fence(&mut *transaction).await {
+            match fenced {
                 Err(ClaimError::Done { result, .. }) => return Ok(Ran::Before(result)),
                 other => other?,
             }

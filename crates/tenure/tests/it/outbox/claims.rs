@@ -1,6 +1,7 @@
 //! A worker that is paused in its transaction while its job runs again elsewhere.
 
 use super::*;
+use tenure::core::JobId;
 use tenure::core::queue::{ClaimRequest, Claimed, Completion};
 use tenure::{ClaimError, ClaimFence, FencedJob};
 
@@ -17,6 +18,14 @@ impl Any {
     /// By the job itself.
     async fn fence_job(&mut self, job: &Claimed) -> Result<(), ClaimError> {
         each_kind!(self, connection => job.fence(connection).await)
+    }
+
+    /// Whether this is the attempt that does the work.
+    async fn once(&mut self, claim: &ClaimFence) -> Result<bool, ClaimError> {
+        each_kind!(self, connection => {
+            let done = claim.once(connection, async |_| Ok::<_, ClaimError>(())).await;
+            done.map(|done| done.is_some())
+        })
     }
 
     async fn finish(&mut self, claim: &ClaimFence) {
@@ -88,6 +97,38 @@ async fn a_paused_worker_and_its_successor_have_one_effect() {
         let refused = first.fence(&ClaimFence::from(&old)).await.unwrap_err();
         assert!(matches!(refused, ClaimError::NoTransaction), "{refused}");
         home.end().await;
+    }
+}
+
+/// In MariaDB the two that wait for the row of a third block each other when it is rolled back.
+#[tokio::test]
+async fn of_two_attempts_that_wait_for_a_third_one_does_the_work() {
+    for (ground, mut first) in Ground::with_outbox().await {
+        for round in 0..4 {
+            let claim = |number: u32| {
+                let id = JobId::new(&format!("job-{round}")).unwrap();
+                let token = format!("{number}-0badc0de").parse().unwrap();
+                ClaimFence::new(id, token, Duration::from_secs(30))
+            };
+            first.begin().await;
+            first.fence(&claim(1)).await.unwrap();
+            let (mut second, mut third) = (ground.connect().await, ground.connect().await);
+            let rolled_back = async {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                first.run("ROLLBACK").await;
+            };
+            let (two, three) = (claim(2), claim(3));
+            let (two, three, ()) = tokio::join!(second.once(&two), third.once(&three), rolled_back);
+            let mut done = 0;
+            for attempt in [two, three] {
+                match attempt {
+                    Ok(now) => done += usize::from(now),
+                    Err(ClaimError::Stale { .. }) => {}
+                    Err(error) => panic!("{}: {error:?}", first.engine()),
+                }
+            }
+            assert_eq!(done, 1, "{}", first.engine());
+        }
     }
 }
 
