@@ -314,13 +314,13 @@ impl Config {
     /// Whether heartbeats, which never wait, would take most of what may be written in a minute.
     fn starves_commits(&self) -> bool {
         let most = self.throttle.writes_per_minute;
-        most.is_some_and(|most| most < 2 * self.heartbeats_per_minute())
+        most.is_some_and(|most| most > 0 && most < 2 * self.heartbeats_per_minute())
     }
 
     /// Whether the reads that belong to heartbeats would take most of what may be read in a minute.
     fn starves_reads(&self) -> bool {
         let most = self.throttle.reads_per_minute;
-        most.is_some_and(|most| most < 2 * self.reads_per_minute_idle())
+        most.is_some_and(|most| most > 0 && most < 2 * self.reads_per_minute_idle())
     }
 
     fn reads_per_minute_idle(&self) -> u32 {
@@ -329,6 +329,47 @@ impl Config {
 
     fn heartbeats_per_minute(&self) -> u32 {
         self.session().heartbeats_per_day() / MINUTES_PER_DAY + 1
+    }
+
+    fn violations_of_ceilings(&self, session_is_valid: bool) -> Vec<String> {
+        let mut violations = Vec::new();
+        // What heartbeats take follows from the session's times.
+        let checked = if session_is_valid {
+            self.throttle().map(drop)
+        } else {
+            Throttle::new(self.throttle).map(drop)
+        };
+        if let Err(error) = checked {
+            violations.push(error.to_string());
+        }
+        if session_is_valid && self.starves_commits() {
+            violations.push(format!(
+                "writes_per_minute is less than twice the {} heartbeats of a minute: nothing else could be written in time",
+                self.heartbeats_per_minute()
+            ));
+        }
+        if session_is_valid && self.starves_reads() {
+            violations.push(format!(
+                "reads_per_minute is less than twice the {} reads of an idle broker: nothing else could be read in time",
+                self.reads_per_minute_idle()
+            ));
+        }
+        let throttled::Config {
+            reads_per_minute,
+            writes_per_minute,
+            writes_per_day,
+            ..
+        } = self.throttle;
+        let has_ceiling = reads_per_minute
+            .or(writes_per_minute)
+            .or(writes_per_day)
+            .is_some();
+        if has_ceiling && self.store.starts_with("file:") {
+            violations.push(
+                "ceilings are for stores that bill each request: a directory has none".to_owned(),
+            );
+        }
+        violations
     }
 
     /// Checks everything, and reports all violations together. Opens nothing.
@@ -358,24 +399,7 @@ impl Config {
         if let Err(error) = self.cluster().check(&self.session()) {
             violations.push(error.to_string());
         }
-        if session.is_ok() {
-            match self.throttle() {
-                Err(error) => violations.push(error.to_string()),
-                Ok(Some(_)) if self.starves_commits() => violations.push(format!(
-                    "writes_per_minute is less than twice the {} heartbeats of a minute: nothing else could be written in time",
-                    self.heartbeats_per_minute()
-                )),
-                Ok(Some(_)) if self.starves_reads() => violations.push(format!(
-                    "reads_per_minute is less than twice the {} reads of an idle broker: nothing else could be read in time",
-                    self.reads_per_minute_idle()
-                )),
-                Ok(Some(_)) if self.store.starts_with("file:") => violations.push(
-                    "ceilings are for stores that bill each request: a directory has none"
-                        .to_owned(),
-                ),
-                Ok(_) => {}
-            }
-        }
+        violations.extend(self.violations_of_ceilings(session.is_ok()));
         if let Err(error) = self.log.check() {
             violations.push(error.to_string());
         }
@@ -536,6 +560,21 @@ mod tests {
         config.advertise = Some("ftp://x".to_owned());
         let error = config.check().unwrap_err();
         assert_eq!(error.violations.len(), 4, "{error}");
+    }
+
+    #[test]
+    fn ceilings_that_are_too_low_are_told_together() {
+        let mut config = Config::new("file:data");
+        config.throttle.reads_per_minute = Some(127);
+        config.throttle.writes_per_minute = Some(31);
+        config.throttle.writes_per_day = Some(5);
+        let error = config.check().unwrap_err();
+        assert_eq!(error.violations.len(), 4, "{error}");
+
+        let mut config = Config::new("memory:");
+        config.throttle.reads_per_minute = Some(128);
+        config.throttle.writes_per_minute = Some(32);
+        config.check().unwrap();
     }
 
     #[test]

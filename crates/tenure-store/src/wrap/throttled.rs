@@ -17,12 +17,16 @@
 //! day. Then the log says so, [`Throttle::is_low`] is true, and [`Store::pause_before_write`] asks writers that can
 //! wait to spread what is left over the day.
 //!
+//! **Take-over.** Reads inside [`unlimited_reads`] have no rate. Who takes over a log must have read it before anything can
+//! be done, within the time that a request and a term last: at a rate it would begin anew for ever, and read more.
+//!
 //! Every request counts, whatever its outcome: providers bill a conflict as they bill a success. A page of a listing is
 //! one read. Hints are free.
 //!
 //! Rates and budget live in this process's memory. Each process has its own, so divide by the number of processes; and
 //! a restart begins with a whole one.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +44,15 @@ use crate::{
     AppendFolder, Change, Description, Error, Expect, IfMissing, Key, Object, Page, Prefix, Store,
     Version, Watch,
 };
+
+tokio::task_local! {
+    static UNLIMITED: ();
+}
+
+/// Reads made inside `work` pass every [`Throttle`] at once. They are counted in its statistics, and use up nothing.
+pub async fn unlimited_reads<F: Future>(work: F) -> F::Output {
+    UNLIMITED.scope((), work).await
+}
 
 /// Keeps the number of requests under a ceiling.
 ///
@@ -271,6 +284,10 @@ impl Throttled {
     }
 
     async fn read(&self, doing: impl FnOnce() -> String) -> Result<(), Error> {
+        if UNLIMITED.try_with(|()| ()).is_ok() {
+            self.throttle.reads.pass_unlimited();
+            return Ok(());
+        }
         self.pass(&self.throttle.reads, doing).await
     }
 

@@ -25,6 +25,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tenure_core::ElectionName;
+use tenure_store::wrap::throttled::unlimited_reads;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -255,7 +256,9 @@ async fn take_over(
     };
     let (store, namespace) = (node.view().store().clone(), node.view().namespace());
     let runtime = shared.node.runtime();
-    Log::take_over_on(runtime, store, namespace, owner, config, broker, progress).await
+    let taken = Log::take_over_on(runtime, store, namespace, owner, config, broker, progress);
+    // At a ceiling of reads a long log would take longer than a term, again and again.
+    unlimited_reads(taken).await
 }
 
 /// Resolves if a task of the term has ended for a reason that is not the end of the term: it panicked, or met an

@@ -84,6 +84,27 @@ async fn no_minute_exceeds_the_rate_and_its_burst() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn reads_of_a_take_over_have_no_rate_and_use_up_nothing() {
+    let store = throttled(Config {
+        reads_per_minute: Some(1),
+        burst: 1,
+        ..NONE
+    });
+    let start = Instant::now();
+    unlimited_reads(async {
+        for _ in 0..100 {
+            store.get(&key(0)).await.unwrap();
+        }
+    })
+    .await;
+    store.get(&key(0)).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    store.get(&key(0)).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(60));
+    assert_eq!(store.statistics().reads.sent, 102);
+}
+
+#[tokio::test(start_paused = true)]
 async fn waiters_go_in_the_order_they_came_and_nobody_barges() {
     let store = throttled(Config {
         writes_per_minute: Some(60),
