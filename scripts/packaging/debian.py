@@ -147,8 +147,8 @@ Priority: optional
 Description: {SUMMARY}
  Tenure keeps a durable job queue, elects leaders among your programs and
  keeps daemons running, on a directory, an S3, GCS or Azure bucket,
- PostgreSQL, MySQL, MariaDB or SQLite. It is one program without a service
- of its own to operate.
+ PostgreSQL, MySQL, MariaDB or SQLite. It is one program, and
+ needs no other service.
  .
  This package has the tenure command and a systemd unit for a broker, which
  is not started until you enable it.
