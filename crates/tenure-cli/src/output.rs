@@ -352,12 +352,17 @@ fn hint_of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> 
 
 fn client_hint(error: &tenure_client::Error) -> Option<&str> {
     use tenure_client::Error;
+    use tenure_client::api::Code;
     match error {
         Error::Unavailable { source, .. } if source.code.is_none() => {
             Some("start a broker with `tenure serve`, or name one with --server or TENURE_SERVER")
         }
         Error::Unavailable { .. } => Some("try again later, or with a longer --timeout"),
         Error::Unknown { .. } => Some("check whether it was done, then try again"),
+        // The broker's own hint is for programs that send headers.
+        Error::Denied(problem) if problem.code == Code::Unauthorized => {
+            Some("set TENURE_API_TOKEN to a token of this broker, or name a file with --token-file")
+        }
         Error::Denied(_) => error
             .hint()
             .or(Some("give a token with --token-file or TENURE_API_TOKEN")),

@@ -74,7 +74,7 @@ they are retried.
 
 Examples:
   tenure job move report-2026-02 --to slow
-  tenure job list --queue bulk --state ready --json | jq -r '.jobs[].id' | xargs tenure job move --to slow
+  tenure job list --state dead --json | jq -r '.jobs[].id' | xargs tenure job move --to slow
 
 Exit codes:
   0 all are moved    1 some could not be moved    2 could not determine";

@@ -1,6 +1,7 @@
 //! Tips for common mistakes that the parser does not know.
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+use clap::{Arg, Command};
 
 /// Adds a tip to an error, if there is one.
 pub(super) fn add(mut error: Error) -> Error {
@@ -8,6 +9,13 @@ pub(super) fn add(mut error: Error) -> Error {
         .skip(1)
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
+    if let Some(ContextValue::StyledStr(shown)) = error.get(ContextKind::Usage) {
+        let verb = verb(super::command(), &words);
+        if names_a_variable(&verb, &words, &shown.to_string()) {
+            let usage = ContextValue::StyledStr(verb.clone().render_usage());
+            error.insert(ContextKind::Usage, usage);
+        }
+    }
     let named = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(named)) => named.clone(),
         _ => return error,
@@ -17,6 +25,36 @@ pub(super) fn add(mut error: Error) -> Error {
         error.insert(ContextKind::Suggested, tip);
     }
     error
+}
+
+/// The verb that was typed, as far as there is one.
+fn verb(mut command: Command, words: &[String]) -> Command {
+    command.build();
+    for word in words {
+        let Some(below) = command.find_subcommand(word) else {
+            break;
+        };
+        command = below.clone();
+    }
+    command
+}
+
+/// Whether the usage shows a flag that nobody typed, and that has its value from a variable: the parser lists what it was
+/// given, and `--server` would look as if it had to be there.
+fn names_a_variable(verb: &Command, words: &[String], usage: &str) -> bool {
+    let is_shown = |flag: &str| usage.split_whitespace().any(|word| word == flag);
+    let is_typed = |flag: &str| {
+        let with_value = format!("{flag}=");
+        words
+            .iter()
+            .any(|word| word == flag || word.starts_with(&with_value))
+    };
+    let has_variable = |argument: &&Arg| argument.get_env().and_then(std::env::var_os).is_some();
+    verb.get_arguments()
+        .filter(has_variable)
+        .filter_map(|argument| argument.get_long())
+        .map(|name| format!("--{name}"))
+        .any(|flag| is_shown(&flag) && !is_typed(&flag))
 }
 
 fn tip(kind: ErrorKind, words: &[String], named: &str) -> Option<String> {

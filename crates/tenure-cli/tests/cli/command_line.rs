@@ -175,3 +175,13 @@ fn a_log_level_that_does_not_exist_is_told() {
         )
     );
 }
+
+#[test]
+fn a_usage_names_no_flag_whose_value_is_in_a_variable() {
+    let told = "error: the following required arguments were not provided:\n  --to <QUEUE>\n\n\
+                Usage: tenure job move [OPTIONS] --to <QUEUE> <ID>...\n\n\
+                For more information, try '--help'.\n";
+    let mut without = tenure(&["job", "move", "a"]);
+    let ended = run(without.env("TENURE_SERVER", "http://127.0.0.1:1"));
+    assert_eq!(ended, (2, String::new(), told.to_owned()));
+}
