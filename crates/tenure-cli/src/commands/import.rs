@@ -227,7 +227,8 @@ impl Report {
                 Err(error) => {
                     let named = serde_json::from_str::<OnlyId>(text.get());
                     self.refused.push(Refused {
-                        id: named.map_or_else(|_| format!("job number {}", number + 1), |job| job.id),
+                        id: named
+                            .map_or_else(|_| format!("job number {}", number + 1), |job| job.id),
                         reason: format!("it is not a job as osqueue writes them: {error}"),
                     });
                 }
