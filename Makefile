@@ -24,7 +24,7 @@ fix: ## format, and apply what the lints suggest
 	cargo fmt --all
 
 docs: ## the documentation as a site, in target/docs
-	[ -x "$(MDBOOK)/bin/mdbook" ] || cargo install mdbook --version $(MDBOOK_VERSION) --locked --root "$(MDBOOK)"
+	[ -x "$(MDBOOK)/bin/mdbook" ] || cargo install mdbook --version $(MDBOOK_VERSION) --locked --no-default-features --features search --root "$(MDBOOK)"
 	cargo build --locked -p tenure-cli
 	PATH="$(MDBOOK)/bin:$$PATH" scripts/make-docs "$${CARGO_TARGET_DIR:-target}/debug/tenure"
 

@@ -22,7 +22,7 @@ pub const WAIT_MS_MAX: u32 = 60_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimRequest {
-    /// Who asks; shown to people.
+    /// The worker's name, which people see.
     pub worker: Key,
     // Their order means nothing: priority, then the order of the log decides across all of them.
     /// From these queues; from every queue if empty.
@@ -192,7 +192,7 @@ pub struct EndsAnswer {
 pub struct Claim {
     /// The job.
     pub id: JobId,
-    /// What the claim was answered with.
+    /// The token from the answer to the claim.
     pub token: Token,
 }
 
@@ -202,7 +202,7 @@ pub struct Claim {
 pub struct Completion {
     /// The job.
     pub id: JobId,
-    /// What the claim was answered with.
+    /// The token from the answer to the claim.
     pub token: Token,
     /// A small JSON value, kept as long as the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -215,7 +215,7 @@ pub struct Completion {
 pub struct Failure {
     /// The job.
     pub id: JobId,
-    /// What the claim was answered with.
+    /// The token from the answer to the claim.
     pub token: Token,
     /// What went wrong; shown to people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -243,7 +243,7 @@ pub struct HeartbeatRequest {
 pub struct Heartbeat {
     /// The job.
     pub id: JobId,
-    /// What the claim was answered with.
+    /// The token from the answer to the claim.
     pub token: Token,
     /// How far the work is: any small JSON value, shown while the job runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -367,7 +367,7 @@ impl Outcome {
     }
 }
 
-/// Why a claim does not hold.
+/// Why a claim is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LostReason {
@@ -384,7 +384,7 @@ pub struct LostReason {
     pub ended_as: Option<EndedAs>,
 }
 
-/// What a claim has left when it was ended.
+/// How a claim has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -415,7 +415,7 @@ impl From<LostCode> for LostReason {
     }
 }
 
-/// The reasons for which a claim does not hold.
+/// The reasons why a claim is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]

@@ -26,7 +26,7 @@ pub struct Cluster {
     /// Every election that was ever held.
     #[serde(default)]
     pub elections: Vec<ClusterElection>,
-    /// Every session that was not cleaned up yet.
+    /// Every session that has not been removed yet.
     #[serde(default)]
     pub nodes: Vec<Node>,
     /// Every daemon that is offered or still runs.
@@ -63,7 +63,7 @@ pub struct Decision {
     pub generation: Option<u64>,
     /// Why.
     pub reason: Option<String>,
-    /// All of it, for people.
+    /// The whole decision, in words.
     pub text: String,
 }
 
@@ -107,7 +107,7 @@ pub struct ClusterElection {
 pub struct Node {
     /// Its node.
     pub node: NodeId,
-    /// Which start of it.
+    /// Which start of this process it is.
     pub incarnation: Incarnation,
     /// `alive`, `gone` or `evicted`.
     pub state: String,
@@ -127,10 +127,10 @@ pub struct Node {
     pub joined_at: u64,
     /// How long it may be silent before others evict it.
     pub ttl_ms: u64,
-    /// It is kept free of daemons.
+    /// It is drained: it gets no daemons.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drained: bool,
-    /// It is about to go.
+    /// It is about to leave.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub going: bool,
 }
@@ -162,10 +162,10 @@ pub struct DaemonShard {
     /// The number of its assignment: its fencing token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
-    /// When it got into its state, on the leader's clock.
+    /// When it entered its state, on the leader's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_at: Option<u64>,
-    /// What the node says about it, if that is a failure; if it fails again and again, how it failed last.
+    /// What the node reported, if it failed; if it keeps failing, the latest failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// How often it has failed since it last ran for a minute.

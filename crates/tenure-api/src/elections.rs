@@ -66,7 +66,7 @@ impl std::fmt::Debug for Secret {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct CandidateRequest {
-    /// How long the candidate counts without another call. The broker's default if absent.
+    /// How long the candidate stays one without another call. The broker's default if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// The secret of this candidate: a random one that you made up, or the one that its registration returned.
@@ -81,7 +81,7 @@ pub struct CandidateRequest {
 pub struct ElectRequest {
     /// Who asks.
     pub candidate: NodeId,
-    /// How long the candidate counts without another call. The broker's default if absent.
+    /// How long the candidate stays one without another call. The broker's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// The secret of this candidate: a random one that you made up, or the one that its registration returned.
@@ -211,7 +211,7 @@ pub enum LeaderRequestKind {
 pub struct Candidate {
     /// Its id.
     pub id: NodeId,
-    /// How long it counts without another call.
+    /// How long it stays a candidate without another call.
     pub ttl_ms: u64,
     /// How long ago it was heard from, if the store can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -224,7 +224,7 @@ pub struct Candidate {
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields, default)]
 pub struct ElectionQuery {
-    /// Whose leadership is asked for.
+    /// Also say whether this candidate leads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidate: Option<NodeId>,
 }

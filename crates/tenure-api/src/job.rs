@@ -202,7 +202,7 @@ pub struct Job {
     pub priority: i8,
     /// How many attempts were started.
     pub attempt: u32,
-    /// After how many it is dead.
+    /// After this many attempts it is dead.
     pub max_attempts: u32,
     /// When it was submitted.
     pub created_at: u64,
@@ -302,7 +302,7 @@ pub struct Claimed {
     pub payload: Payload,
     /// Which attempt this is, from 1.
     pub attempt: u32,
-    /// After how many it is dead.
+    /// After this many attempts it is dead.
     pub max_attempts: u32,
     /// Its priority.
     pub priority: i8,

@@ -163,7 +163,7 @@ pub struct JobsAnswer {
     pub next: Option<u64>,
 }
 
-/// `POST /v1/jobs/retry`: these jobs, or as many of a state as `limit` says.
+/// `POST /v1/jobs/retry`: these jobs, or up to `limit` jobs in a state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -180,7 +180,7 @@ pub struct RetryRequest {
     /// Only of this type.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub job_type: Option<JobType>,
-    /// The oldest so many, up to 1,000. Default 100.
+    /// At most this many, the oldest first, up to 1,000. Default 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
@@ -227,7 +227,7 @@ pub enum RetriedStatus {
 pub struct MoveRequest {
     /// These jobs.
     pub ids: Vec<JobId>,
-    /// The queue that they are moved to. It is made if there is none of that name.
+    /// The queue that they are moved to. It is created if it does not exist.
     pub queue: QueueName,
 }
 

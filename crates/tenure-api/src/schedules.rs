@@ -49,12 +49,12 @@ impl ScheduleSpec {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
-    /// The latest runs if it is at most a minute late; all others are left out.
+    /// The latest one runs if it is at most a minute late; all others are skipped.
     Skip,
-    /// The latest runs, for all of them.
+    /// The latest one runs, in place of all of them.
     #[default]
     Once,
-    /// The latest so many run.
+    /// The latest ones run, at most this many.
     All(u32),
 }
 

@@ -18,7 +18,7 @@ pub struct QueueOptions {
     pub rate: Option<Rate>,
 }
 
-/// So many jobs per so long, in the long run; up to `burst` of them at once.
+/// How many jobs may start per period, on average; up to `burst` of them at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Rate {
@@ -31,7 +31,7 @@ pub struct Rate {
     pub burst: Option<u32>,
 }
 
-/// What holds for the whole namespace's queues.
+/// The settings of all queues in the namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -81,7 +81,7 @@ pub struct Keep {
     /// For this long; for ever if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u64>,
-    /// The latest so many; all if absent.
+    /// At most this many, the latest; all if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
 }

@@ -72,7 +72,7 @@ pub struct LogStats {
     pub commit_ms: Latency,
     /// Commands that wait for a commit.
     pub waiting: u64,
-    /// Commands that were turned away since too many waited.
+    /// Commands that were turned away because too many were waiting.
     pub turned_away: u64,
     /// How many snapshots were written.
     pub snapshots: u64,

@@ -25,7 +25,7 @@ pub struct Worker {
     pub waiting: u32,
     /// How many jobs it runs, of those that were looked at.
     pub running: u32,
-    /// Some of them, those that it has had for longest first: at most 100.
+    /// At most 100 of its jobs, those that it has had for longest first.
     pub jobs: Vec<WorkerJob>,
 }
 

@@ -132,7 +132,7 @@ pub(crate) async fn transfer(
     Ok(detailed(response, format!("to {}", request.node)))
 }
 
-/// Keep a node free of daemons
+/// Drain a node of its daemons
 ///
 /// Its daemons move to other nodes, a few at a time. It gets no others until it
 /// is undrained.

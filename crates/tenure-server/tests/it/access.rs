@@ -271,6 +271,11 @@ async fn changes_and_refusals_leave_a_trail() {
         ("POST /v1/jobs/none/cancel", json!({}), "cancel_job"),
         ("POST /v1/jobs/none/retry", json!({}), "retry_job"),
         ("POST /v1/jobs/retry", json!({"state":"dead"}), "retry_jobs"),
+        (
+            "POST /v1/jobs/move",
+            json!({"ids":["none"],"queue":"q"}),
+            "move_jobs",
+        ),
         ("DELETE /v1/jobs/none", json!({}), "delete_job"),
         ("POST /v1/nodes/n1/drain", json!({}), "drain_node"),
         ("POST /v1/nodes/n1/undrain", json!({}), "undrain_node"),

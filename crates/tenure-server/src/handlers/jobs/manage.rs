@@ -128,7 +128,7 @@ pub(crate) async fn retry_many(
 
 /// Move jobs to another queue
 ///
-/// There each keeps its turn: by priority, and then by when it was submitted. Jobs that are running or completed are refused;
+/// Each keeps its turn there: by priority, and then by when it was submitted. Jobs that are running or completed are refused;
 /// dead and cancelled ones can be moved, and run there when they are retried. Each job is answered separately; an invalid
 /// id refuses the whole call, before anything is done. A job that is in the queue already counts as moved, so the call can
 /// be repeated.
