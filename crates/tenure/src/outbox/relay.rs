@@ -182,7 +182,7 @@ impl<D: Deliver> Shared<D> {
 /// What is delivered together: jobs, or ends of claims.
 type Parcel = Vec<Row>;
 
-fn completes_jobs(parcel: &Parcel) -> bool {
+fn completes_jobs(parcel: &[Row]) -> bool {
     parcel.first().is_some_and(|row| row.completes.is_some())
 }
 

@@ -42,7 +42,8 @@ impl Submit for OverHttp {
 impl OverHttp {
     async fn send(&self, jobs: Vec<Submission>) -> Result<Vec<Submitted>, Rejected> {
         let jobs = jobs.into_iter().map(NewJob::from);
-        self.0.submit_all(jobs).await.map_err(rejected)
+        let submitted = self.0.submit_all(jobs).await;
+        submitted.map_err(|error| rejected(&error))
     }
 
     async fn end(&self, claims: Vec<Completion>) -> Result<Vec<End>, Rejected> {
@@ -56,7 +57,8 @@ impl OverHttp {
             result,
         };
         let claims = claims.into_iter().map(completed).collect();
-        let ends = self.0.complete_all(claims).await.map_err(rejected)?;
+        let ends = self.0.complete_all(claims).await;
+        let ends = ends.map_err(|error| rejected(&error))?;
         Ok(ends.into_iter().map(end).collect())
     }
 }
@@ -79,7 +81,7 @@ fn end(ended: Ended) -> End {
     }
 }
 
-fn rejected(error: Error) -> Rejected {
+fn rejected(error: &Error) -> Rejected {
     let text = error.to_string();
     match error {
         Error::Invalid(_) => Rejected::Together { error: text },

@@ -158,7 +158,7 @@ impl Submit for Line {
                         world.calls().ended(&claim.id, begun, seen_end(claim, held));
                     }
                     world.say("relay", &format!("completed {answers:?}"));
-                    return Ok(answers.into_iter().map(end).collect());
+                    return Ok(answers.iter().map(end).collect());
                 }
                 Err(failed) => error = format!("{failed:?}"),
             }
@@ -175,7 +175,7 @@ fn seen_end(claim: &Completion, held: Option<bool>) -> seen::Call {
     }
 }
 
-fn end(ended: Ended<()>) -> End {
+fn end(ended: &Ended<()>) -> End {
     match ended.outcome {
         Ok(()) => End::Completed,
         Err(lost) => End::Lost {
