@@ -38,7 +38,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tenure_api::{ClaimRequest, Claimed, JobType, Key, LEASE_MS_DEFAULT, QueueName, WAIT_MS_MAX};
+use tenure_api::{
+    ClaimRequest, Claimed, EndedAs, JobType, Key, LEASE_MS_DEFAULT, QueueName, WAIT_MS_MAX,
+};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -518,6 +520,7 @@ async fn attend(shared: &Arc<Shared>, arrival: Arrival, outbox: mpsc::Sender<Let
         Some(Ending::Release(_)) => (&shared.released, WorkerEvent::Released),
         None => (&shared.lost, WorkerEvent::Lost),
     };
+    let completes = matches!(ending, Some(Ending::Complete(_)));
     let mut ended = None;
     if let Some(ending) = ending {
         let (sender, answer) = oneshot::channel();
@@ -529,6 +532,14 @@ async fn attend(shared: &Arc<Shared>, arrival: Arrival, outbox: mpsc::Sender<Let
     shared.board.remove(&control);
     let (counter, event) = match ended {
         Some(Ended::Done | Ended::Cancelled) => wanted,
+        // By its own transaction, with another result: that one is kept.
+        Some(Ended::Lost(Some(reason)))
+            if completes && reason.ended_as == Some(EndedAs::Completed) =>
+        {
+            tracing::debug!(id = %control.claim.id, "the job was completed by its own transaction, with another result");
+            ended = Some(Ended::Done);
+            wanted
+        }
         Some(Ended::Lost(_) | Ended::Refused(_)) | None => (&shared.lost, WorkerEvent::Lost as _),
     };
     counter.fetch_add(1, Ordering::Relaxed);

@@ -460,7 +460,14 @@ class Worker:
         if "release" in outcome:
             return self._client.release(claim, timeout=timeout)
         if "result" in outcome:
-            return self._complete(task, outcome["result"], timeout)
+            try:
+                return self._complete(task, outcome["result"], timeout)
+            except Lost as problem:
+                if not is_completed(problem.reason):
+                    raise
+                # By the transaction of its handler, with another result: that one is kept.
+                log.debug("%r was completed by its own transaction", task)
+                return
         retry_in, permanent = outcome.get("retry_in"), outcome.get("permanent", False)
         try:
             self._client.fail(claim, outcome["error"], retry_in=retry_in, permanent=permanent, timeout=timeout)
@@ -547,6 +554,10 @@ class Worker:
             self._heard(task, answer, sent_at)
 
     def _heard(self, task: Task, answer: ClaimStatus, sent_at: float) -> None:
+        if answer.status == "lost" and is_completed(answer.reason):
+            # By the transaction of its handler, by way of an outbox. Nobody else gets the job, so the handler may go on.
+            task._confirm(sent_at)
+            return
         if answer.status == "lost":
             # A claim that is just being reported is expected to be gone.
             if not task._ending:
@@ -620,6 +631,11 @@ class Worker:
             self.stop(now=self._stop.is_set())
 
         return {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+def is_completed(reason: Mapping[str, Any]) -> bool:
+    """Whether a claim is over since it has completed its job."""
+    return reason.get("code") == "ended" and reason.get("ended_as") == "completed"
 
 
 def called(callback: Optional[Callable[..., object]], *arguments: object) -> None:

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tenure_api::EndedAs;
+
 use super::job::{CancelReason, Control};
 use crate::claims::Ended;
 use crate::clock::Moment;
@@ -89,6 +91,10 @@ impl Board {
             Ended::Cancelled => {
                 self.renew(control, sent);
                 control.cancel(CancelReason::Cancelled);
+            }
+            // The transaction of its handler has completed it, by way of an outbox. Nobody else gets the job, so the handler may go on.
+            Ended::Lost(Some(reason)) if reason.ended_as == Some(EndedAs::Completed) => {
+                self.renew(control, sent);
             }
             Ended::Lost(_) => control.cancel(CancelReason::Lost),
             // It was not renewed: trust ends with the lease, unless another heartbeat gets through.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_client::{
-    CancelReason, CancellationToken, Claim, Failed, Failure, Job, JobId, NewJob, State, Summary,
-    Worker, WorkerBuilder, WorkerEvent,
+    CancelReason, CancellationToken, Claim, Failed, Failure, Job, JobId, NewJob, Payload, State,
+    Summary, Worker, WorkerBuilder, WorkerEvent,
 };
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -392,6 +392,57 @@ async fn a_lost_claim_stops_its_handler_and_its_result_is_not_sent() {
     assert_eq!((summary.completed, summary.lost), (0, 1));
     let job = broker.client.job(&id).await.unwrap();
     assert_eq!((job.state, job.result), (State::Scheduled, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_the_transaction_of_its_handler_has_completed_is_not_lost() {
+    let broker = Broker::start().await;
+    let (started, mut starts) = mpsc::unbounded_channel();
+    let go_on = Arc::new(Notify::new());
+    let told = go_on.clone();
+    let handler = move |job: Job<u32>| {
+        let (started, go_on) = (started.clone(), told.clone());
+        async move {
+            let _ = started.send(());
+            go_on.notified().await;
+            match (job.cancel_reason(), job.payload) {
+                (None, result) => Ok::<u32, Failure>(result),
+                (Some(reason), _) => Err(format!("{reason:?}").into()),
+            }
+        }
+    };
+    let (ends, mut ended) = mpsc::unbounded_channel();
+    let builder = Worker::builder(broker.client.clone())
+        .handle("work", handler)
+        .on_event(move |event| {
+            let _ = ends.send(matches!(event, WorkerEvent::Completed(_)));
+        })
+        .lease(Duration::from_secs(1));
+    let working = Working::start(builder.concurrency(1));
+    // The handler returns the same result as its transaction has told, and another one.
+    for payload in [7, 8] {
+        let id = submit(&broker, NewJob::new("work", &payload)).await;
+        starts.recv().await.unwrap();
+        assert_eq!(ended.recv().await, Some(false), "it is claimed");
+        let (_, token) = broker.handle.queue().holder(&id).unwrap().unwrap();
+        // As the relay of an outbox does it, beside the worker.
+        let claim = Claim {
+            id: id.clone(),
+            token,
+            attempt: 1,
+        };
+        let result = Payload::of(&7).ok();
+        broker.client.complete(&claim, result).await.unwrap();
+        // Several heartbeats later.
+        sleep(Duration::from_secs(2)).await;
+        go_on.notify_one();
+        assert_eq!(ended.recv().await, Some(true), "{payload}");
+        let job = broker.client.job(&id).await.unwrap();
+        assert_eq!(job.state, State::Completed);
+        assert_eq!(job.result.unwrap().as_str(), "7");
+    }
+    let summary = working.stop().await;
+    assert_eq!((summary.completed, summary.failed, summary.lost), (2, 0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -400,9 +400,11 @@ impl Queue {
         self.claimed(handle, token, request.lease_ms)
     }
 
-    /// Whether a token holds its job, and whether the job is to be given up.
+    /// Whether a token holds its job, and whether the job is to be given up. One that has completed it is told so: its worker may
+    /// not know, since a row of an outbox can do that.
     pub fn claim_status(&self, id: &JobId, token: Token) -> Result<ClaimStatus, Lost> {
-        let handle = self.holder(id, token)?;
+        let holder = self.holder(id, token);
+        let handle = holder.map_err(|lost| self.completed_by(id, token).unwrap_or(lost))?;
         Ok(ClaimStatus {
             cancel_requested: self.jobs[handle].cancel_requested(),
         })

@@ -190,6 +190,13 @@ impl Queue {
         })
     }
 
+    /// That this very claim has completed the job, if it has.
+    pub(crate) fn completed_by(&self, id: &JobId, token: Token) -> Option<Lost> {
+        let before = self.ended_before(id, token)?;
+        let how = EndedAs::from(before.end);
+        (how == EndedAs::Completed).then_some(Lost::Ended { how })
+    }
+
     /// What a completion is answered whose claim does not hold: as before if it is told again.
     pub(crate) fn completed_before(
         &self,
