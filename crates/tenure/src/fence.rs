@@ -10,6 +10,7 @@ use tenure_core::election::Term;
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) mod claim;
+pub(crate) mod seen;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) mod transaction;
 

@@ -174,6 +174,7 @@ pub use election::{Election, Transition, Transitions};
 pub use error::Error;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub use fence::claim::{ClaimError, ClaimFence, Claims, FencedJob};
+pub use fence::seen::{SeenClaim, StaleClaim};
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub use fence::transaction::{FenceError, Fenceable, Locked};
 pub use fence::{Receiver, Stale, Token, TokenError};
