@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
+import signal
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import threading
@@ -16,7 +19,7 @@ from typing import Any, Callable, Iterator, Optional
 
 import tenure
 
-from .support import Claims, Server
+from .support import PATIENCE_SECONDS, Claims, Server, eventually
 
 SCHEMAS = Path(__file__).parents[3] / "crates/tenure/src/outbox/schema"
 
@@ -24,8 +27,12 @@ SCHEMAS = Path(__file__).parents[3] / "crates/tenure/src/outbox/schema"
 class Ground:
     """A database with the outbox's tables and one for effects."""
 
-    def __init__(self, engine: str, connect: Callable[[], Any], mark: str) -> None:
+    def __init__(
+        self, engine: str, connect: Callable[[], Any], mark: str, url: str = "", connecting: str = ""
+    ) -> None:
         self.engine, self.connect, self.mark = engine, connect, mark
+        # For the broker, and for another program in Python.
+        self.url, self.connecting = url, connecting
 
     def script(self, text: str) -> None:
         connection = self.connect()
@@ -72,7 +79,9 @@ def server(variable: str) -> Optional[urllib.parse.ParseResult]:
 
 def grounds(folder: str) -> Iterator[Ground]:
     path = os.path.join(folder, f"{uuid.uuid4().hex}.db")
-    yield made(Ground("sqlite", lambda: sqlite3.connect(path, timeout=30), "?"), "sqlite.sql")
+    connecting = f"__import__('sqlite3').connect({path!r}, timeout=30)"
+    sqlite = Ground("sqlite", lambda: sqlite3.connect(path, timeout=30), "?", f"sqlite:{path}", connecting)
+    yield made(sqlite, "sqlite.sql")
     name = f"fence_{uuid.uuid4().hex}"
     postgres = server("TENURE_TEST_POSTGRES")
     if postgres is not None:
@@ -80,7 +89,8 @@ def grounds(folder: str) -> Iterator[Ground]:
         with psycopg.connect(postgres.geturl(), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}")
         url = postgres._replace(path=f"/{name}").geturl()
-        yield made(Ground("postgres", lambda: psycopg.connect(url), "%s"), "postgres.sql")
+        connecting = f"__import__('psycopg').connect({url!r})"
+        yield made(Ground("postgres", lambda: psycopg.connect(url), "%s", url, connecting), "postgres.sql")
     mysql = server("TENURE_TEST_MYSQL")
     if mysql is not None:
         pymysql = driver("pymysql")
@@ -90,13 +100,44 @@ def grounds(folder: str) -> Iterator[Ground]:
         with connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {name}")
         connection.close()
-        yield made(Ground("mysql", lambda: pymysql.connect(database=name, **user), "%s"), "mysql.sql")
+        url = mysql._replace(path=f"/{name}").geturl()
+        connecting = f"__import__('pymysql').connect(database={name!r}, **{user!r})"
+        ground = Ground("mysql", lambda: pymysql.connect(database=name, **user), "%s", url, connecting)
+        yield made(ground, "mysql.sql")
 
 
 def made(ground: Ground, schema: str) -> Ground:
     ground.script((SCHEMAS / schema).read_text())
     ground.script("CREATE TABLE effects (job VARCHAR(200) NOT NULL);\n")
     return ground
+
+
+#: A worker that is killed between its commit and the completion.
+KILLED = """
+import os, signal, tenure
+client = tenure.Client(["{url}"])
+(job,) = client.claim("w", lease=600.0, wait=60.0)
+connection = {connect}
+with tenure.fence(connection, job) as fenced:
+    cursor = connection.cursor()
+    cursor.execute("INSERT INTO effects VALUES ('order-7')")
+    fenced.complete({{"paid": 7}})
+connection.commit()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def rows(connection: Any, table: str, columns: str = "*") -> list[Any]:
+    cursor = connection.cursor()
+    cursor.execute(f"SELECT {columns} FROM {table}")
+    found = list(cursor.fetchall())
+    cursor.close()
+    return found
+
+
+def finished(client: tenure.Client, job: str) -> Optional[tenure.Job]:
+    found = client.job(job)
+    return found if found.state == "completed" else None
 
 
 def claim(job: str, number: int) -> tenure.Claim:
@@ -180,6 +221,90 @@ class Fences(Claims):
                 work(ground, connection, claim("a", 2))
                 self.assertEqual(ground.effects(), 1)
                 connection.close()
+
+    def what_is_completed_with_the_transaction_is_left_for_the_relay(self) -> None:
+        for ground in grounds(self.folder):
+            with self.subTest(ground.engine):
+                connection = ground.connect()
+                with tenure.fence(connection, claim("a", 16)) as job:
+                    job.complete({"name": "Zoë", "paid": 7})
+                connection.rollback()
+                self.assertEqual(rows(connection, "tenure_outbox"), [])
+                connection.rollback()
+                with tenure.fence(connection, claim("a", 16)) as job:
+                    job.complete({"name": "Zoë", "paid": 7})
+                connection.commit()
+                ((name, payload),) = rows(connection, "tenure_outbox", "id, payload")
+                connection.commit()
+                end = {"token": "10-0a1b2c3d", "result": {"name": "Zoë", "paid": 7}}
+                self.assertEqual((name, payload if isinstance(payload, dict) else json.loads(payload)), ("a", end))
+                # A later attempt is told the result of the first.
+                with self.assertRaises(tenure.EffectsDone) as done, tenure.fence(connection, claim("a", 17)):
+                    self.fail("it is done")
+                self.assertEqual(done.exception.result, {"name": "Zoë", "paid": 7})
+                connection.rollback()
+                # Without a result there is none, also in tables of an earlier version.
+                cursor = connection.cursor()
+                cursor.execute("DROP TABLE tenure_claim_results")
+                cursor.close()
+                connection.commit()
+                with tenure.fence(connection, claim("b", 1)) as job:
+                    job.complete()
+                connection.commit()
+                with self.assertRaises(tenure.EffectsDone) as done, tenure.fence(connection, claim("b", 2)):
+                    self.fail("it is done")
+                self.assertIsNone(done.exception.result)
+                connection.close()
+
+    def a_worker_that_is_killed_after_its_commit_has_completed_its_job(self) -> None:
+        for ground in grounds(self.folder):
+            with self.subTest(ground.engine):
+                broker = Server("memory:", "--outbox", ground.url)
+                self.addCleanup(broker.stop)
+                broker.ready()
+                with tenure.Client([broker.url]) as client:
+                    client.submit("work", id="order-7")
+                    program = KILLED.format(url=broker.url, connect=ground.connecting)
+                    killed = subprocess.run([sys.executable, "-c", program], timeout=PATIENCE_SECONDS)
+                    self.assertEqual(killed.returncode, -signal.SIGKILL)
+                    job = eventually(lambda: finished(client, "order-7"), "the job is completed")
+                    self.assertEqual((job.result, job.attempt), ({"paid": 7}, 1))
+                    self.assertEqual(ground.effects(), 1)
+
+    def a_handler_whose_transaction_has_completed_its_job_is_no_error(self) -> None:
+        path = os.path.join(self.folder, "shop.db")
+        ground = made(Ground("sqlite", lambda: sqlite3.connect(path, timeout=30), "?", f"sqlite:{path}"), "sqlite.sql")
+        broker = Server("memory:", "--outbox", ground.url)
+        self.addCleanup(broker.stop)
+        broker.ready()
+        told: list[str] = []
+        with tenure.Client([broker.url]) as client:
+            worker = tenure.Worker(
+                client,
+                lease=3.0,
+                on_completed=lambda task: told.append(f"completed {task.id}"),
+                on_failed=lambda task, error: told.append(f"failed {task.id}: {error}"),
+                on_lost=lambda task: told.append(f"lost {task.id}"),
+            )
+
+            @worker.handles("work")
+            def work(task: tenure.Task) -> Any:
+                connection = sqlite3.connect(path, timeout=30)
+                with connection, tenure.fence(connection, task) as job:
+                    job.complete({"paid": 7})
+                connection.close()
+                # The relay ends the claim meanwhile, and heartbeats go on.
+                eventually(lambda: finished(client, task.id), "the job is completed")
+                task.stopped.wait(2.0)
+                self.assertFalse(task.stopped.is_set())
+                return task.payload
+
+            client.submit("work", {"paid": 7}, id="same")
+            client.submit("work", None, id="other")
+            worker.run(signals=False, until_idle=True)
+            self.assertEqual(sorted(told), ["completed other", "completed same"])
+            for name in ("same", "other"):
+                self.assertEqual(client.job(name).result, {"paid": 7})
 
     def without_a_transaction_it_is_refused(self) -> None:
         for ground in grounds(self.folder):

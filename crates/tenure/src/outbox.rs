@@ -86,7 +86,9 @@ pub use database::{
     Database, Dead, Error, Fenced, Hints, Identity, Light, RelayRow, Settlement, Status, Tables,
     Wanted, Which,
 };
-pub use deliver::{Deliver, Each, Failure, Handler, Outcome, Rejected, Submit, ToQueue, Token};
+pub use deliver::{
+    Deliver, Each, End, Failure, Handler, Outcome, Rejected, Submit, ToQueue, Token,
+};
 pub use insert::{Insert, SubmitError};
 pub use observe::{Event, Metrics, Observer};
 pub use plan::Policy;
@@ -95,6 +97,8 @@ pub use row::Row;
 
 use tenure_core::JobId;
 use tenure_core::queue::{Limits, Submission};
+
+pub(crate) use row::{COMPLETE, EndOfClaim};
 
 /// The SQL that makes the tables in PostgreSQL.
 pub const SCHEMA_POSTGRES: &str = include_str!("outbox/schema/postgres.sql");

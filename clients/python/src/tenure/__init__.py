@@ -29,7 +29,7 @@ from .errors import (
     WrongState,
 )
 from .events import Event
-from .fencing import fence
+from .fencing import Fenced, fence
 from .types import (
     Backoff,
     Candidate,
@@ -63,6 +63,7 @@ __all__ = [
     "EffectsDone",
     "Election",
     "Event",
+    "Fenced",
     "Full",
     "HandBack",
     "Invalid",

@@ -137,7 +137,14 @@ class NotLeading(TenureError):
 
 
 class EffectsDone(TenureError):
-    """An earlier attempt at the job has committed its effects. Complete the job without doing them again."""
+    """An earlier attempt at the job has committed its effects. Complete the job without doing them again.
+
+    ``result`` is what that attempt told :meth:`~tenure.fencing.Fenced.complete`; None if it did not.
+    """
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class NoTransaction(TenureError):

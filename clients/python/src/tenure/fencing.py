@@ -9,8 +9,9 @@ What is guaranteed
     election to be kept in the same database: a :class:`~tenure.direct.DatabaseElection`, or one of a broker with this store.
 
 What is not
-    Effects outside this transaction. Completing the job is a call to the broker and not part of the transaction; if the
-    program dies in between, the next attempt is told that the effects are there (:class:`EffectsDone`), and completes.
+    Effects outside this transaction. Without :meth:`Fenced.complete` completing the job is a call to the broker and not part of
+    the transaction; if the program dies in between, the next attempt is told that the effects are there
+    (:class:`EffectsDone`), and completes.
 
 Connections are those of any DB-API driver for PostgreSQL (psycopg, psycopg2), MySQL and MariaDB (PyMySQL, mysqlclient,
 mysql-connector, mariadb) and SQLite (sqlite3), SQLAlchemy's ``Session`` and ``Connection``, and Django's ``connection``.
@@ -21,15 +22,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import Any, Iterator, Optional, Sequence, Union
+from typing import Any, ContextManager, Iterator, Optional, Sequence, Union, overload
 
 from .database import driver_of
 from .election import Leadership
 from .errors import EffectsDone, Lost, NotLeading, NoTransaction
-from .types import Claim, Claimed
+from .types import Claim, Claimed, Json
+from .wire import written
 from .worker import Task
 
-__all__ = ["fence"]
+__all__ = ["Fenced", "fence"]
 
 #: A connection of some driver: there is no common type.
 Connection = Any
@@ -39,10 +41,50 @@ _IDLE_SECONDS_MIN = 1.0
 _IN_TRANSACTION = 1568
 
 
-@contextlib.contextmanager
+class Fenced:
+    """A job whose claim is fenced: what :func:`fence` gives its block."""
+
+    def __init__(self, database: _Database, claim: Claim, number: int) -> None:
+        self._database, self._claim, self._number = database, claim, number
+        self._is_done = False
+
+    def complete(self, result: Json = None) -> None:
+        """Completes the job with this result, if the transaction commits.
+
+        In the same transaction it leaves a row in this database's outbox, and the relay tells the broker: the job is completed
+        even if this program does not live to say so. The relay has to be one to the queue that the job is in. A handler
+        that returns afterwards completes the job once more, which is harmless: let it return the same result.
+        """
+        self._is_done = True
+        self._database.note_done(self._claim, self._number)
+        end: dict[str, Json] = {"token": self._claim.token}
+        if result is not None:
+            end["result"] = result
+        text = written(end).decode()
+        if result is not None:
+            self._database.note_result(self._claim, written(result).decode())
+        self._database.note_end(self._claim, text)
+
+    def _finish(self) -> None:
+        if not self._is_done:
+            self._database.note_done(self._claim, self._number)
+
+
+@overload
+def fence(
+    connection: Connection, of: Leadership, *, namespace: str = "default", finish: bool = True
+) -> ContextManager[None]: ...
+
+
+@overload
+def fence(
+    connection: Connection, of: Union[Task, Claim], *, namespace: str = "default", finish: bool = True
+) -> ContextManager[Fenced]: ...
+
+
 def fence(
     connection: Connection, of: Union[Task, Claim, Leadership], *, namespace: str = "default", finish: bool = True
-) -> Iterator[None]:
+) -> ContextManager[Any]:
     """Makes the open transaction of ``connection`` commit only while ``of`` is the newest.
 
     ``of`` is a job's :class:`Task` or :class:`Claimed`, or a :class:`Leadership`. Begin with this block in a transaction,
@@ -53,9 +95,16 @@ def fence(
                 connection.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 7")
 
     For a job the end of the block notes that the transaction has all of its effects, so that no later attempt does them again;
-    with ``finish=False`` it does not, for work in several transactions. Raises, before the block is entered:
+    with ``finish=False`` it does not, for work in several transactions. To complete the job by the same transaction, too, call
+    :meth:`Fenced.complete` at the end of the block::
 
-    * :class:`EffectsDone` if an earlier attempt has committed them: complete the job.
+            with tenure.fence(connection, task) as job:
+                connection.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 7")
+                job.complete({"paid": True})
+
+    Raises, before the block is entered:
+
+    * :class:`EffectsDone` if an earlier attempt has committed them: complete the job, with its ``result``.
     * :class:`Lost` if a later claim of the job was seen, :class:`NotLeading` if a later term was: drop the work.
     * :class:`NoTransaction` if the connection is in autocommit mode.
 
@@ -69,17 +118,25 @@ def fence(
       ...
     tenure.errors.NoTransaction: a fence needs a transaction, and none is open on this connection
     """
+    return _fence(connection, of, namespace, finish)
+
+
+@contextlib.contextmanager
+def _fence(
+    connection: Connection, of: Union[Task, Claim, Leadership], namespace: str, finish: bool
+) -> Iterator[Optional[Fenced]]:
     database = _database(connection)
     if isinstance(of, Leadership):
         database.check_term(of, namespace)
-        yield
+        yield None
         return
     claim = of.claimed if isinstance(of, Task) else of
     number = _number(claim)
     database.note_claim(claim, number)
-    yield
+    fenced = Fenced(database, claim, number)
+    yield fenced
     if finish:
-        database.note_done(claim, number)
+        fenced._finish()
 
 
 def _number(claim: Claim) -> int:
@@ -107,7 +164,7 @@ class _Database:
     def note_claim(self, claim: Claim, number: int) -> None:
         newest, done = self.insert_claim(claim, number)
         if done:
-            raise EffectsDone(f"the effects of job {claim.id} are committed already")
+            raise EffectsDone(f"the effects of job {claim.id} are committed already", self.result(claim))
         if newest > number:
             raise Lost(f"claim {number} of job {claim.id} is over: claim {newest} was seen")
 
@@ -116,6 +173,22 @@ class _Database:
         if self.run(statement, (claim.id, number), counts=True) == 0:
             # The transaction was ended inside the block.
             raise NoTransaction()
+
+    def note_result(self, claim: Claim, result: str) -> None:
+        self.run(self.replace_result, (claim.id, result))
+
+    def note_end(self, claim: Claim, end: str) -> None:
+        statement = f"INSERT INTO tenure_outbox (id, type, payload) VALUES ({self.mark}, 'tenure/complete', {self.mark})"
+        self.run(statement, (claim.id, end))
+
+    def result(self, claim: Claim) -> Json:
+        """What the attempt has returned that has done the work, if it was kept. Tables of an earlier version keep none."""
+        row = self.run(self.find_results)
+        if row is None or row[0] is None or row[0] == 0:
+            return None
+        column = self.result_text
+        row = self.run(f"SELECT {column} FROM tenure_claim_results WHERE job = {self.mark}", (claim.id,))
+        return None if row is None else json.loads(row[0])
 
     def check_term(self, leadership: Leadership, namespace: str) -> None:
         key = f"{namespace}/fences/{leadership._election}"
@@ -139,6 +212,9 @@ class _Database:
             cursor.close()
 
     true = "TRUE"
+    replace_result = "REPLACE INTO tenure_claim_results (job, result) VALUES (%s, %s)"
+    find_results = ""
+    result_text = "result"
 
     def insert_claim(self, claim: Claim, number: int) -> tuple[int, bool]:
         raise NotImplementedError
@@ -148,6 +224,13 @@ class _Database:
 
 
 class _Postgres(_Database):
+    replace_result = (
+        "INSERT INTO tenure_claim_results (job, result) VALUES (%s, %s) "
+        "ON CONFLICT (job) DO UPDATE SET result = excluded.result"
+    )
+    find_results = "SELECT to_regclass('tenure_claim_results')::text"
+    result_text = "result::text"
+
     def bound_idle(self, seconds: float) -> None:
         """A program that is paused in its transaction must not keep others waiting for ever. Ends with the transaction."""
         self.run(f"SET LOCAL idle_in_transaction_session_timeout = {round(seconds * 1000)}")
@@ -178,6 +261,11 @@ class _Postgres(_Database):
 
 
 class _MySql(_Database):
+    find_results = (
+        "SELECT COUNT(*) FROM information_schema.tables "
+        "WHERE table_schema = DATABASE() AND table_name = 'tenure_claim_results'"
+    )
+
     def bound_idle(self, seconds: float) -> None:
         """MariaDB bounds idle transactions, MySQL only idle sessions; each takes the other's words for a comment."""
         whole = max(1, round(seconds + 0.5))
@@ -218,6 +306,8 @@ class _MySql(_Database):
 class _Sqlite(_Database):
     mark = "?"
     true = "1"
+    replace_result = "REPLACE INTO tenure_claim_results (job, result) VALUES (?, ?)"
+    find_results = "SELECT count(*) FROM sqlite_master WHERE name = 'tenure_claim_results'"
 
     def begin(self) -> None:
         """The module begins a transaction by itself, but too late: at the first change, without the right to write."""

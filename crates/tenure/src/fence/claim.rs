@@ -15,19 +15,34 @@
 //! transaction is cut off by the server after the claim's lease (PostgreSQL, MariaDB the transaction, MySQL the connection), so the next attempt
 //! does not wait for ever; SQLite has no such bound.
 //!
-//! What is not done: to complete the job in the same transaction. The queue's log has one writer, the leader, also if it is kept in the same database; a
-//! worker's record would be unknown to the leader's memory, would have to be numbered before it commits, and would leave a gap when it is rolled
-//! back. It is not needed either: if a worker dies between its commit and the completion, the next attempt finds `Done`, and completes.
-//! `docs/outbox.md` has the cases one by one.
+//! # The job completes with the transaction
 //!
-//! Rows of `tenure_claims` are deleted by `tenure outbox purge --claims-older-than`.
+//! [`ClaimFence::complete`] does what `finish` does, and completes the job if the transaction commits: in the same transaction it
+//! leaves a row in the outbox, which the relay tells the queue as the end of this claim. So a worker may stop right after its
+//! commit, and the job is completed all the same, moments later, in whatever store the queue is. (The transaction itself cannot
+//! write into the queue's log, not even in the same database: that has one writer, the leader, who numbers its records.)
+//!
+//! | meanwhile | the row | the job |
+//! | --- | --- | --- |
+//! | the answer to it is lost | is told again, and answered as before | is completed once |
+//! | the worker has completed it itself | is answered as before, whichever comes first | is completed once |
+//! | the lease ran out | is refused, and gone | the next attempt finds `Done` with the result, and completes it |
+//! | the job was cancelled or deleted | is refused, and gone | stays as it is |
+//!
+//! Without a relay, or without `complete`, a worker that dies between its commit and the completion leaves a job that waits for the end
+//! of its lease: the next attempt finds `Done`, and completes it.
+//!
+//! Rows of `tenure_claims`, and the results beside them, are deleted by `tenure outbox purge --claims-older-than`.
 
+use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use sqlx::{Connection, Database, Row};
+use sqlx::{AssertSqlSafe, Connection, Database, Row};
 use tenure_core::JobId;
-use tenure_core::queue::{Claimed, Token};
+use tenure_core::queue::{Claimed, Payload, Token};
+
+use crate::outbox::{COMPLETE, EndOfClaim};
 
 use super::transaction::Fenceable;
 #[cfg(feature = "postgres")]
@@ -54,11 +69,13 @@ pub enum ClaimError {
         /// The newest.
         seen: u64,
     },
-    /// An attempt has committed its effects. Complete the job.
+    /// An attempt has committed its effects. Complete the job, with the result of that attempt.
     #[error("the effects of job {job} are committed already")]
     Done {
         /// The job.
         job: JobId,
+        /// What [`ClaimFence::complete`] was told, if it was.
+        result: Option<Payload>,
     },
     /// The connection has no open transaction, so nothing would be held until its end. Begin one first.
     #[error("a fenced claim needs a transaction, and none is open on this connection")]
@@ -85,14 +102,53 @@ pub trait Claims: Send {
         job: &str,
         claim: i64,
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    /// Keeps the result of a job for later attempts: JSON.
+    fn note_result(
+        &mut self,
+        job: &str,
+        result: &str,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+
+    /// The result of a job, if one was kept.
+    fn result(
+        &mut self,
+        job: &str,
+    ) -> impl Future<Output = Result<Option<String>, sqlx::Error>> + Send;
+
+    /// Whether there is a table for results: tables of an earlier version have none.
+    fn has_results(&mut self) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+
+    /// Leaves a row in the outbox that completes a job: this is its payload.
+    fn note_end(
+        &mut self,
+        job: &str,
+        end: &str,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+}
+
+/// Whether work was done now, or an attempt has done it before and left this result.
+enum Ran<T> {
+    Now(T),
+    Before(Option<Payload>),
 }
 
 /// A claim, as a database is told of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ClaimFence {
     job: JobId,
-    claim: u64,
+    token: Token,
     idle_max: Duration,
+}
+
+impl fmt::Debug for ClaimFence {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the token: whoever has it can end the claim.
+        let mut debug = formatter.debug_struct("ClaimFence");
+        debug.field("job", &self.job);
+        debug.field("claim", &self.token.number);
+        debug.finish_non_exhaustive()
+    }
 }
 
 impl From<&Claimed> for ClaimFence {
@@ -108,7 +164,7 @@ impl ClaimFence {
     pub fn new(job: JobId, token: Token, lease: Duration) -> Self {
         Self {
             job,
-            claim: token.number,
+            token,
             idle_max: lease.max(IDLE_MIN),
         }
     }
@@ -120,12 +176,13 @@ impl ClaimFence {
         let (newest, done) = noted.await?.ok_or(ClaimError::NoTransaction)?;
         let job = self.job.clone();
         if done {
-            return Err(ClaimError::Done { job });
+            let result = self.first_result(connection).await?;
+            return Err(ClaimError::Done { job, result });
         }
         if newest > self.number() {
             return Err(ClaimError::Stale {
                 job,
-                given: self.claim,
+                given: self.token.number,
                 seen: newest.unsigned_abs(),
             });
         }
@@ -140,6 +197,62 @@ impl ClaimFence {
         {
             0 => Err(ClaimError::NoTransaction),
             _ => Ok(()),
+        }
+    }
+
+    async fn first_result(
+        &self,
+        connection: &mut impl Claims,
+    ) -> Result<Option<Payload>, ClaimError> {
+        if !connection.has_results().await? {
+            return Ok(None);
+        }
+        let result = connection.result(self.job.as_str()).await?;
+        // Only JSON is written there; what somebody has changed by hand is no result.
+        Ok(result.and_then(|result| Payload::new(result).ok()))
+    }
+
+    /// The same, and completes the job with this result if the transaction commits: the relay of this database's outbox tells the
+    /// queue, also if this process does not live to do so. It has to be a relay to the queue that the job is in.
+    ///
+    /// Completing the job afterwards, as a worker does, is harmless and a little faster: use the same result. A result that
+    /// the broker does not take, being too large, say, is left out.
+    pub async fn complete(
+        &self,
+        connection: &mut impl Claims,
+        result: Option<Payload>,
+    ) -> Result<(), ClaimError> {
+        self.finish(connection).await?;
+        let job = self.job.as_str();
+        let result = result.filter(|result| !result.is_null());
+        if let Some(result) = &result {
+            connection.note_result(job, result.as_str()).await?;
+        }
+        let token = self.token;
+        let end = EndOfClaim { token, result };
+        let end = serde_json::to_string(&end).expect("JSON in JSON");
+        Ok(connection.note_end(job, &end).await?)
+    }
+
+    /// Runs `work` in a transaction of its own, fenced and [completed](ClaimFence::complete) with what it returns. If an attempt has
+    /// done it before, `work` is not run. Returns the result in both cases: it is what a worker's handler is to return.
+    pub async fn once_and_complete<C, E>(
+        &self,
+        connection: &mut C,
+        work: impl AsyncFnOnce(&mut C) -> Result<Option<Payload>, E>,
+    ) -> Result<Option<Payload>, E>
+    where
+        C: Claims + Fenceable + Connection,
+        C::Database: Database<Connection = C>,
+        E: From<ClaimError>,
+    {
+        let done = self.run(connection, async |transaction| {
+            let result = work(transaction).await?;
+            self.complete(transaction, result.clone()).await?;
+            Ok::<_, E>(result)
+        });
+        match done.await? {
+            Ran::Now(result) | Ran::Before(result) => Ok(result),
         }
     }
 
@@ -169,21 +282,41 @@ impl ClaimFence {
         C::Database: Database<Connection = C>,
         E: From<ClaimError>,
     {
+        let done = self.run(connection, async |transaction| {
+            let value = work(transaction).await?;
+            self.finish(transaction).await?;
+            Ok::<_, E>(value)
+        });
+        Ok(match done.await? {
+            Ran::Now(value) => Some(value),
+            Ran::Before(_) => None,
+        })
+    }
+
+    /// Runs `work` in a fenced transaction, which commits if it succeeds.
+    async fn run<C, T, E>(
+        &self,
+        connection: &mut C,
+        work: impl AsyncFnOnce(&mut C) -> Result<T, E>,
+    ) -> Result<Ran<T>, E>
+    where
+        C: Claims + Fenceable + Connection,
+        C::Database: Database<Connection = C>,
+        E: From<ClaimError>,
+    {
         let begun = connection.begin_with(C::BEGIN).await;
         let mut transaction = begun.map_err(ClaimError::Database)?;
         let done = async {
             match self.fence(&mut *transaction).await {
-                Err(ClaimError::Done { .. }) => return Ok(None),
+                Err(ClaimError::Done { result, .. }) => return Ok(Ran::Before(result)),
                 other => other?,
             }
-            let value = work(&mut transaction).await?;
-            self.finish(&mut *transaction).await?;
-            Ok::<_, E>(Some(value))
+            Ok::<_, E>(Ran::Now(work(&mut transaction).await?))
         };
         match done.await {
-            Ok(Some(value)) => {
+            Ok(Ran::Now(value)) => {
                 transaction.commit().await.map_err(ClaimError::Database)?;
-                Ok(Some(value))
+                Ok(Ran::Now(value))
             }
             other => {
                 // If it cannot be rolled back the connection is of no use, which its next user hears.
@@ -194,7 +327,7 @@ impl ClaimFence {
     }
 
     fn number(&self) -> i64 {
-        i64::try_from(self.claim).unwrap_or(i64::MAX)
+        i64::try_from(self.token.number).unwrap_or(i64::MAX)
     }
 }
 
@@ -202,19 +335,25 @@ impl ClaimFence {
 ///
 /// ```no_run
 /// # async fn example(job: tenure::core::queue::Claimed, pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+/// use tenure::core::queue::Payload;
 /// use tenure::{ClaimError, FencedJob};
 ///
 /// let mut transaction = pool.begin().await?;
-/// match job.fence(&mut *transaction).await {
+/// let result = match job.fence(&mut *transaction).await {
 ///     Ok(()) => {
 ///         sqlx::query("UPDATE accounts SET balance = balance + 1").execute(&mut *transaction).await?;
-///         job.finish(&mut *transaction).await?;
+///         let receipt = Payload::of(&"paid")?;
+///         job.complete(&mut *transaction, Some(receipt.clone())).await?;
 ///         transaction.commit().await?;
+///         Some(receipt)
 ///     }
-///     Err(ClaimError::Done { .. }) => transaction.rollback().await?,
+///     Err(ClaimError::Done { result, .. }) => {
+///         transaction.rollback().await?;
+///         result
+///     }
 ///     Err(error) => return Err(error.into()),
-/// }
-/// // Complete the job now, in both cases.
+/// };
+/// // The handler of a worker returns the result, in both cases.
 /// # Ok(())
 /// # }
 /// ```
@@ -230,6 +369,13 @@ pub trait FencedJob {
         &self,
         connection: &mut impl Claims,
     ) -> impl Future<Output = Result<(), ClaimError>> + Send;
+
+    /// The same, and completes the job if the transaction commits, see [`ClaimFence::complete`].
+    fn complete(
+        &self,
+        connection: &mut impl Claims,
+        result: Option<Payload>,
+    ) -> impl Future<Output = Result<(), ClaimError>> + Send;
 }
 
 impl FencedJob for Claimed {
@@ -240,24 +386,66 @@ impl FencedJob for Claimed {
     async fn finish(&self, connection: &mut impl Claims) -> Result<(), ClaimError> {
         ClaimFence::from(self).finish(connection).await
     }
+
+    async fn complete(
+        &self,
+        connection: &mut impl Claims,
+        result: Option<Payload>,
+    ) -> Result<(), ClaimError> {
+        ClaimFence::from(self).complete(connection, result).await
+    }
 }
 
-/// The same statement everywhere, but for the marks of its values.
-macro_rules! note_done {
-    ($job:literal, $claim:literal) => {
+/// The same statements everywhere, but for the marks of their values and a few words. Behind a pooler the name of a prepared
+/// statement may be taken by somebody else's, so none has one.
+macro_rules! statements {
+    ($one:literal, $two:literal, $json:literal, $replaced:literal, $text:literal, $has_results:literal) => {
         async fn note_done(&mut self, job: &str, claim: i64) -> Result<u64, sqlx::Error> {
             let statement = concat!(
                 "UPDATE tenure_claims SET done = TRUE WHERE job = ",
-                $job,
+                $one,
                 " AND claim = ",
-                $claim
+                $two
             );
-            // Behind a pooler the name of a prepared statement may be taken by somebody else's.
             let query = sqlx::query(statement)
                 .bind(job)
                 .bind(claim)
                 .persistent(false);
             Ok(query.execute(self).await?.rows_affected())
+        }
+
+        async fn note_result(&mut self, job: &str, result: &str) -> Result<(), sqlx::Error> {
+            let query = sqlx::query($replaced)
+                .bind(job)
+                .bind(result)
+                .persistent(false);
+            query.execute(self).await.map(drop)
+        }
+
+        async fn result(&mut self, job: &str) -> Result<Option<String>, sqlx::Error> {
+            let statement = concat!(
+                "SELECT ",
+                $text,
+                " FROM tenure_claim_results WHERE job = ",
+                $one
+            );
+            let query = sqlx::query_scalar(statement).bind(job).persistent(false);
+            query.fetch_optional(self).await
+        }
+
+        async fn has_results(&mut self) -> Result<bool, sqlx::Error> {
+            let query = sqlx::query_scalar::<_, i64>($has_results).persistent(false);
+            Ok(query.fetch_one(self).await? > 0)
+        }
+
+        async fn note_end(&mut self, job: &str, end: &str) -> Result<(), sqlx::Error> {
+            let (job_mark, end_mark) = ($one, concat!($two, $json));
+            let statement = format!(
+                "INSERT INTO tenure_outbox (id, type, payload) VALUES ({job_mark}, '{COMPLETE}', {end_mark})"
+            );
+            let query = sqlx::query(AssertSqlSafe(statement));
+            let query = query.bind(job).bind(end).persistent(false);
+            query.execute(self).await.map(drop)
         }
     };
 }
@@ -294,7 +482,15 @@ impl Claims for sqlx::PgConnection {
         }
     }
 
-    note_done!("$1", "$2");
+    statements!(
+        "$1",
+        "$2",
+        "::json",
+        "INSERT INTO tenure_claim_results (job, result) VALUES ($1, $2::json) \
+         ON CONFLICT (job) DO UPDATE SET result = excluded.result",
+        "result::text",
+        "SELECT count(to_regclass('tenure_claim_results'))"
+    );
 }
 
 #[cfg(feature = "mysql")]
@@ -327,7 +523,15 @@ impl Claims for sqlx::MySqlConnection {
         Ok(Some((row.try_get(0)?, row.try_get::<i64, _>(1)? != 0)))
     }
 
-    note_done!("?", "?");
+    statements!(
+        "?",
+        "?",
+        "",
+        "REPLACE INTO tenure_claim_results (job, result) VALUES (?, ?)",
+        "result",
+        "SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.tables \
+         WHERE table_schema = DATABASE() AND table_name = 'tenure_claim_results'"
+    );
 }
 
 #[cfg(feature = "sqlite")]
@@ -352,5 +556,12 @@ impl Claims for sqlx::SqliteConnection {
         Ok(Some((row.try_get(0)?, row.try_get::<i64, _>(1)? != 0)))
     }
 
-    note_done!("?", "?");
+    statements!(
+        "?",
+        "?",
+        "",
+        "REPLACE INTO tenure_claim_results (job, result) VALUES (?, ?)",
+        "result",
+        "SELECT count(*) FROM sqlite_master WHERE name = 'tenure_claim_results'"
+    );
 }

@@ -242,6 +242,11 @@ pub trait Tables: fmt::Debug + Send + Sync + 'static {
     /// Makes the tables. It may fail if another does so at the same time.
     async fn create(&self) -> Result<(), Error>;
 
+    /// Makes what tables of an earlier version lack, and touches no other: somebody may have them locked.
+    async fn add_missing(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The row that says who relays.
     async fn relay(&self) -> Result<RelayRow, Error>;
 
@@ -285,6 +290,11 @@ pub trait Tables: fmt::Debug + Send + Sync + 'static {
 
     /// Deletes claims that were seen longer ago than this, at most so many. Says how many.
     async fn purge_claims(&self, older_than: Duration, limit: usize) -> Result<u64, Error>;
+
+    /// Deletes results whose claims were deleted, at most so many. Says how many.
+    async fn purge_results(&self, _limit: usize) -> Result<u64, Error> {
+        Ok(0)
+    }
 
     /// What tells when there may be something new, if the database can.
     async fn hints(&self) -> Hints {
@@ -375,6 +385,14 @@ impl Database {
     /// Makes the tables, unless they are there.
     pub async fn create(&self) -> Result<(), Error> {
         if bounded(self.tables.is_there()).await? {
+            // Workers use it and relays do not, so a relay that may make no tables relays all the same.
+            if let Err(error) = bounded(self.tables.add_missing()).await {
+                let error = super::deliver::told(&error);
+                tracing::warn!(
+                    error,
+                    "cannot make the table tenure_claim_results; run: tenure outbox schema"
+                );
+            }
             return Ok(());
         }
         match bounded(self.tables.create()).await {
@@ -414,7 +432,10 @@ impl Database {
     /// a job can take with all its attempts.
     pub async fn purge_claims(&self, older_than: Duration) -> Result<u64, Error> {
         let portion = async |limit| bounded(self.tables.purge_claims(older_than, limit)).await;
-        in_portions(PURGED_MAX, portion).await
+        let deleted = in_portions(PURGED_MAX, portion).await?;
+        let portion = async |limit| bounded(self.tables.purge_results(limit)).await;
+        in_portions(PURGED_MAX, portion).await?;
+        Ok(deleted)
     }
 
     /// Lets the relay of another cluster take the outbox over.

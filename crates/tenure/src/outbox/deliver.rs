@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize};
+use tenure_api::LostReason;
 use tenure_core::cluster::Generation;
-use tenure_core::queue::Submission;
-use tenure_core::queue::{SubmitStatus, Submitted};
+use tenure_core::queue::{Completion, Ended, Submission, SubmitStatus, Submitted};
 use tokio::time::Instant;
 
 use super::row::Row;
@@ -62,6 +62,15 @@ pub trait Deliver: Send + Sync + 'static {
     /// Delivers rows. One outcome per row, in order. Rows of one group stand in their order: when one of them is neither
     /// delivered nor refused, those behind it must not be delivered.
     fn deliver(&self, rows: &[Row], token: Token) -> impl Future<Output = Vec<Outcome>> + Send;
+
+    /// Completes the jobs of rows that ask for it (see [`Row::completes`]), which [`deliver`](Deliver::deliver) is never given. One
+    /// outcome per row, in order; none of them has a group. What is not the queue refuses them all, and need not say so.
+    fn complete(&self, rows: &[Row], _token: Token) -> impl Future<Output = Vec<Outcome>> + Send {
+        let refused = Outcome::Refused {
+            error: "completes a job, and this outbox is not delivered to a queue".to_owned(),
+        };
+        std::future::ready(vec![refused; rows.len()])
+    }
 }
 
 /// Why a handler did not deliver a row. Any error becomes one with `?`: the row has failed, and is tried again, but not for ever.
@@ -191,6 +200,24 @@ pub enum Rejected {
     },
 }
 
+/// What came of a claim that was to be completed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// The job is completed, now or before by the same claim.
+    Completed,
+    /// The claim does not hold any more, and nothing was done: another attempt runs or has run, or the job was cancelled or
+    /// deleted.
+    Lost {
+        /// In which way.
+        reason: String,
+    },
+    /// The queue does not take it: its result is too large, say. The claim stands as it stood.
+    Refused {
+        /// Why.
+        error: String,
+    },
+}
+
 /// A way to the queue: this process's own, or a client.
 pub trait Submit: Send + Sync + 'static {
     /// Enqueues jobs. One answer per job, in order: all that are answered are enqueued, or there was no room for them, and then
@@ -199,20 +226,42 @@ pub trait Submit: Send + Sync + 'static {
         &self,
         jobs: Vec<Submission>,
     ) -> impl Future<Output = Result<Vec<Submitted>, Rejected>> + Send;
+
+    /// Completes jobs, by the claims of their workers. One answer per claim, in order. After an error any of them may be
+    /// completed, or none. Sending the same again is harmless.
+    fn complete(
+        &self,
+        claims: Vec<Completion>,
+    ) -> impl Future<Output = Result<Vec<End>, Rejected>> + Send;
 }
 
 impl Submit for Queue {
     async fn submit(&self, jobs: Vec<Submission>) -> Result<Vec<Submitted>, Rejected> {
-        Queue::submit(self, jobs).await.map_err(|error| {
-            let text = told(&error);
-            match error {
-                queue::Error::Invalid { .. } | queue::Error::TooLarge { .. } => {
-                    Rejected::Together { error: text }
-                }
-                queue::Error::Full { .. } => Rejected::ForNow { error: text },
-                _ => Rejected::Unavailable { error: text },
-            }
-        })
+        let submitted = Queue::submit(self, jobs).await;
+        submitted.map_err(|error| rejected(&error))
+    }
+
+    async fn complete(&self, claims: Vec<Completion>) -> Result<Vec<End>, Rejected> {
+        let ended = Queue::complete(self, claims).await;
+        let ended = ended.map_err(|error| rejected(&error))?;
+        let end = |ended: Ended<()>| match ended.outcome {
+            Ok(()) => End::Completed,
+            Err(lost) => End::Lost {
+                reason: LostReason::from(lost).to_string(),
+            },
+        };
+        Ok(ended.into_iter().map(end).collect())
+    }
+}
+
+fn rejected(error: &queue::Error) -> Rejected {
+    let text = told(error);
+    match error {
+        queue::Error::Invalid { .. } | queue::Error::TooLarge { .. } => {
+            Rejected::Together { error: text }
+        }
+        queue::Error::Full { .. } => Rejected::ForNow { error: text },
+        _ => Rejected::Unavailable { error: text },
     }
 }
 
@@ -263,6 +312,14 @@ impl<S: Submit> Deliver for ToQueue<S> {
             }
         }
         self.submit_in_order(jobs, &mut outcomes).await;
+        outcomes
+    }
+
+    async fn complete(&self, rows: &[Row], _token: Token) -> Vec<Outcome> {
+        let mut outcomes = vec![Outcome::Skipped; rows.len()];
+        let claims = rows.iter().enumerate();
+        let claims = claims.filter_map(|(place, row)| Some((place, row.completes.clone()?)));
+        self.complete_all(claims.collect(), &mut outcomes).await;
         outcomes
     }
 }
@@ -318,6 +375,56 @@ impl<S: Submit> ToQueue<S> {
         self.submit_alone(without_room, outcomes).await;
     }
 
+    /// All at once, and if that cannot be, in halves: so one that is refused costs the others nothing.
+    async fn complete_all(&self, claims: Vec<(usize, Completion)>, outcomes: &mut [Outcome]) {
+        let mut portions = vec![claims];
+        while let Some(mut portion) = portions.pop() {
+            if portion.is_empty() {
+                continue;
+            }
+            let sent = portion.iter().map(|(_, claim)| claim.clone()).collect();
+            match self.submit.complete(sent).await {
+                Ok(ends) => {
+                    for ((place, claim), end) in portion.into_iter().zip(ends) {
+                        match end {
+                            End::Completed => outcomes[place] = Outcome::Delivered,
+                            // The effects are committed, and marked as done: whoever has the job now, or gets it, finds that, and
+                            // completes it. Or somebody did not want it any more. There is nothing left to tell.
+                            End::Lost { reason } => {
+                                tracing::info!(id = %claim.id, reason, "a job was not completed by its outbox");
+                                outcomes[place] = Outcome::Delivered;
+                            }
+                            End::Refused { error } => {
+                                portions.extend(refused((place, claim), error, outcomes));
+                            }
+                        }
+                    }
+                }
+                Err(Rejected::Together { .. } | Rejected::ForNow { .. }) if portion.len() > 1 => {
+                    let rest = portion.split_off(portion.len() / 2);
+                    portions.push(rest);
+                    portions.push(portion);
+                }
+                Err(Rejected::Together { error }) => {
+                    let claim = portion.remove(0);
+                    portions.extend(refused(claim, error, outcomes));
+                }
+                Err(Rejected::ForNow { error }) => {
+                    outcomes[portion[0].0] = Outcome::Failed { error };
+                }
+                Err(Rejected::Unavailable { error }) => {
+                    let untold = portions.into_iter().flatten().chain(portion);
+                    for (place, _) in untold {
+                        outcomes[place] = Outcome::Unavailable {
+                            error: error.clone(),
+                        };
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
     /// Among others, a job is not told whether the queue is full, which is nobody's fault and costs no attempt, or there is no room for its
     /// own queue or type: then it has failed, and no other row waits for it. Alone it is told. Once the queue is full, it is so for all.
     async fn submit_alone(&self, jobs: Vec<(usize, Submission)>, outcomes: &mut [Outcome]) {
@@ -342,6 +449,25 @@ impl<S: Submit> ToQueue<S> {
             };
         }
     }
+}
+
+/// The work was done, and is not done again for the sake of what it returned: a completion whose result is refused is told
+/// once more without it.
+fn refused(
+    (place, claim): (usize, Completion),
+    error: String,
+    outcomes: &mut [Outcome],
+) -> Option<Vec<(usize, Completion)>> {
+    if claim.result.is_none() {
+        outcomes[place] = Outcome::Refused { error };
+        return None;
+    }
+    tracing::warn!(id = %claim.id, error, "a job is completed without its result, which was refused");
+    let without = Completion {
+        result: None,
+        ..claim
+    };
+    Some(vec![(place, without)])
 }
 
 fn outcome(status: SubmitStatus) -> Outcome {

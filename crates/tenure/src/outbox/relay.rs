@@ -179,8 +179,12 @@ impl<D: Deliver> Shared<D> {
     }
 }
 
-/// What is delivered together.
+/// What is delivered together: jobs, or ends of claims.
 type Parcel = Vec<Row>;
+
+fn completes_jobs(parcel: &[Row]) -> bool {
+    parcel.first().is_some_and(|row| row.completes.is_some())
+}
 
 /// How a parcel was delivered, as long as that may not be in the database.
 struct Unwritten {
@@ -339,15 +343,24 @@ impl<'a, D: Deliver> Run<'a, D> {
             }
             let (deliver, token) = (&self.shared.deliver, self.token);
             self.under_way.push(Box::pin(async move {
-                let outcomes = deliver.deliver(&parcel, token).await;
+                let outcomes = if completes_jobs(&parcel) {
+                    deliver.complete(&parcel, token).await
+                } else {
+                    deliver.deliver(&parcel, token).await
+                };
                 (parcel, outcomes)
             }));
         }
         Ok(())
     }
 
-    /// One parcel, or one for each group.
+    /// One parcel, or one for each group. Rows that complete jobs go apart: they are not for a handler.
     fn pack(&mut self, rows: Vec<Row>) {
+        let (ends, rows): (Parcel, Parcel) =
+            rows.into_iter().partition(|row| row.completes.is_some());
+        if !ends.is_empty() {
+            self.ready.push_back(ends);
+        }
         if rows.is_empty() {
             return;
         }

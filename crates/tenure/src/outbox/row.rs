@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use sqlx::{ColumnIndex, Decode, Type};
-use tenure_core::queue::{Backoff, Key, Payload, Submission};
+use tenure_core::queue::{Backoff, Completion, Key, Payload, Submission, Token};
 use tenure_core::{JobId, JobType, QueueName};
 
 /// The most bytes of a payload that is read at all. More fits no queue.
@@ -11,6 +12,10 @@ pub(super) const PAYLOAD_BYTES_MAX: i64 = 16 * 1024 * 1024;
 
 /// The most bytes of any other text that is read at all. No name, key or option of a job has so many.
 pub(super) const TEXT_BYTES_MAX: i64 = 2_000;
+
+/// What a row has in place of a type if it completes a job. No type of a job has a slash in it, so a relay of a version
+/// that does not know such rows puts them into the dead table.
+pub(crate) const COMPLETE: &str = "tenure/complete";
 
 /// A row of the outbox that is to be delivered.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +36,8 @@ pub struct Row {
     pub bytes: usize,
     /// The job, or why what somebody inserted is none.
     pub job: Result<Submission, String>,
+    /// The claim that ends, if the row completes a job. Such a row is no job, and no [`Handler`](super::Handler) gets it.
+    pub completes: Option<Completion>,
 }
 
 /// What every engine selects, in this order, numbers as 64 bits and all else as text.
@@ -69,16 +76,23 @@ where
         traceparent: text(13, "traceparent")?,
         tracestate: text(14, "tracestate")?,
     };
+    let bytes = usize::try_from(fields.payload_bytes).unwrap_or(0) + 200;
+    let id = fields.id.clone();
+    let (job, completes) = match unreadable {
+        Some(error) => (Err(error), None),
+        None => fields.content(),
+    };
     Ok(Row {
         seq: row.try_get(0)?,
         position: number(15)?.unwrap_or_default(),
         attempts: u32::try_from(row.try_get::<i64, _>(16)?.max(0)).unwrap_or(u32::MAX),
         // MySQL keeps times that are none.
         age: Duration::from_millis(u64::try_from(number(17)?.unwrap_or(0)).unwrap_or(0)),
-        bytes: usize::try_from(fields.payload_bytes).unwrap_or(0) + 200,
-        id: fields.id.clone(),
+        bytes,
+        id,
         group: group(row, 11)?,
-        job: unreadable.map_or_else(|| fields.job(), Err),
+        job,
+        completes,
     })
 }
 
@@ -138,7 +152,56 @@ struct Fields {
     tracestate: Option<String>,
 }
 
+/// What the payload of a row has that completes a job.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EndOfClaim {
+    pub(crate) token: Token,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<Payload>,
+}
+
 impl Fields {
+    /// What the row is: a job, or the end of a claim.
+    fn content(self) -> (Result<Submission, String>, Option<Completion>) {
+        if self.job_type != COMPLETE {
+            return (self.job(), None);
+        }
+        match self.completion() {
+            Ok(completion) => (
+                Err("completes a job, and is none".to_owned()),
+                Some(completion),
+            ),
+            Err(error) => (Err(error), None),
+        }
+    }
+
+    /// The claim that ends. What was meant for a job would have no effect, so it is refused; the queue of the job does not matter.
+    fn completion(self) -> Result<Completion, String> {
+        let given = [
+            ("priority", self.priority != 0),
+            ("run_at", self.run_at.is_some()),
+            ("delay_ms", self.delay_ms.is_some()),
+            ("max_attempts", self.max_attempts.is_some()),
+            ("unique_key", self.unique_key.is_some()),
+            ("group_key", self.group.is_some()),
+            ("backoff", self.backoff.is_some()),
+        ];
+        if let Some((field, _)) = given.iter().find(|(_, is_given)| *is_given) {
+            return Err(format!("{field}: a row that completes a job has none"));
+        }
+        let payload = self
+            .payload
+            .ok_or_else(|| format!("payload: has {} bytes", self.payload_bytes))?;
+        let end: EndOfClaim =
+            serde_json::from_str(&payload).map_err(|error| format!("payload: {error}"))?;
+        Ok(Completion {
+            id: JobId::new(&self.id).map_err(|error| format!("id: {error}"))?,
+            token: end.token,
+            result: end.result,
+        })
+    }
+
     /// Anybody can insert anything: each field is checked as that of a call would be.
     fn job(self) -> Result<Submission, String> {
         fn wrong(field: &str) -> impl Fn(&dyn std::fmt::Display) -> String {

@@ -48,6 +48,7 @@ macro_rules! each_kind {
 
 // Behind the macro, which they use.
 mod claims;
+mod completions;
 mod hostile;
 mod order;
 mod poison;

@@ -3,10 +3,10 @@
 use std::iter::Peekable;
 
 use tenure::core::JobId;
-use tenure::core::queue::{Submission, SubmitStatus, Submitted};
-use tenure::outbox::{Rejected, Submit};
+use tenure::core::queue::{Completion, Payload, Submission, SubmitStatus, Submitted};
+use tenure::outbox::{End, Rejected, Submit};
 use tenure::queue::Queue;
-use tenure_client::{Client, Error, NewJob};
+use tenure_client::{Claim, Client, Completed, Ended, Error, NewJob};
 
 /// The most bytes of one call, which is less than a broker accepts by default.
 const CALL_BYTES_MAX: usize = 512 * 1024;
@@ -22,19 +22,71 @@ impl Submit for OverHttp {
         }
         Ok(portions.answers)
     }
+
+    async fn complete(&self, claims: Vec<Completion>) -> Result<Vec<End>, Rejected> {
+        let mut ends = Vec::with_capacity(claims.len());
+        let mut claims = claims.into_iter().peekable();
+        while let Some(first) = claims.next() {
+            let mut bytes = size_of_end(&first);
+            let mut call = vec![first];
+            while let Some(claim) = claims.next_if(|it| bytes + size_of_end(it) <= CALL_BYTES_MAX) {
+                bytes += size_of_end(&claim);
+                call.push(claim);
+            }
+            ends.extend(self.end(call).await?);
+        }
+        Ok(ends)
+    }
 }
 
 impl OverHttp {
     async fn send(&self, jobs: Vec<Submission>) -> Result<Vec<Submitted>, Rejected> {
         let jobs = jobs.into_iter().map(NewJob::from);
-        self.0.submit_all(jobs).await.map_err(|error| {
-            let text = error.to_string();
-            match error {
-                Error::Invalid(_) => Rejected::Together { error: text },
-                Error::Full(_) => Rejected::ForNow { error: text },
-                _ => Rejected::Unavailable { error: text },
+        let submitted = self.0.submit_all(jobs).await;
+        submitted.map_err(|error| rejected(&error))
+    }
+
+    async fn end(&self, claims: Vec<Completion>) -> Result<Vec<End>, Rejected> {
+        let completed = |Completion { id, token, result }: Completion| Completed {
+            // Only to recognise an end that a broker of an older version was told twice, and calls lost: that costs nothing here.
+            claim: Claim {
+                id,
+                token,
+                attempt: 0,
+            },
+            result,
+        };
+        let claims = claims.into_iter().map(completed).collect();
+        let ends = self.0.complete_all(claims).await;
+        let ends = ends.map_err(|error| rejected(&error))?;
+        Ok(ends.into_iter().map(end).collect())
+    }
+}
+
+fn end(ended: Ended) -> End {
+    match ended {
+        Ended::Done | Ended::Cancelled => End::Completed,
+        Ended::Lost(reason) => {
+            let reason = reason.map(|reason| reason.to_string());
+            End::Lost {
+                reason: reason.unwrap_or_else(|| "no reason was given".to_owned()),
             }
-        })
+        }
+        Ended::Refused(problem) => End::Refused {
+            error: problem.to_string(),
+        },
+        other => End::Refused {
+            error: format!("this version does not know the answer {other:?}"),
+        },
+    }
+}
+
+fn rejected(error: &Error) -> Rejected {
+    let text = error.to_string();
+    match error {
+        Error::Invalid(_) => Rejected::Together { error: text },
+        Error::Full(_) => Rejected::ForNow { error: text },
+        _ => Rejected::Unavailable { error: text },
     }
 }
 
@@ -50,6 +102,14 @@ impl Submit for ToLeader {
             Submit::submit(&self.queue, jobs).await
         } else {
             self.http.submit(jobs).await
+        }
+    }
+
+    async fn complete(&self, claims: Vec<Completion>) -> Result<Vec<End>, Rejected> {
+        if self.queue.is_serving() {
+            Submit::complete(&self.queue, claims).await
+        } else {
+            self.http.complete(claims).await
         }
     }
 }
@@ -96,6 +156,11 @@ impl Portions {
 /// About how many bytes a job takes in a call.
 fn size(job: &Submission) -> usize {
     job.payload.bytes() + 1_000
+}
+
+/// About how many bytes the end of a claim takes in a call.
+fn size_of_end(claim: &Completion) -> usize {
+    claim.result.as_ref().map_or(0, Payload::bytes) + 500
 }
 
 /// The answer for a row's job that was not sent. Every such job has an id: the row's.

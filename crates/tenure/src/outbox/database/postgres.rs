@@ -7,6 +7,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use super::shared::{self, MOVED, Words, delete_some as portion};
 use super::{Error, Hints, Identity, STATEMENT_TIMEOUT, Settlement, Which};
+use crate::fence::claim::Claims as _;
 use crate::outbox::insert::Insert;
 use crate::outbox::row::{self, Row};
 

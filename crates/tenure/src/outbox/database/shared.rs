@@ -145,6 +145,17 @@ impl Words {
     }
 }
 
+/// A result whose claim is not known any more.
+pub(super) const RESULT_IS_LEFT: &str = "NOT EXISTS \
+     (SELECT 1 FROM tenure_claims WHERE tenure_claims.job = tenure_claim_results.job)";
+
+/// The statement of a schema that makes this table.
+pub(super) fn statement_for(table: &str, schema: &'static str) -> &'static str {
+    let begin = format!("CREATE TABLE IF NOT EXISTS {table} ");
+    let rest = schema.find(&begin).map_or("", |at| &schema[at..]);
+    rest.find(';').map_or(rest, |end| &rest[..=end])
+}
+
 pub(super) const RELEASE: &str = "UPDATE tenure_outbox_relay SET takeover = takeover + 1, owner = NULL, \
      lineage = NULL, generation = 0, holder = NULL";
 
@@ -199,6 +210,15 @@ macro_rules! tables {
 
             async fn create(&self) -> Result<(), Error> {
                 Ok(self.pool.acquire().await?.create_tables().await?)
+            }
+
+            async fn add_missing(&self) -> Result<(), Error> {
+                let mut connection = self.pool.acquire().await?;
+                if !connection.has_results().await? {
+                    let statement = shared::statement_for("tenure_claim_results", $schema);
+                    sqlx::raw_sql(statement).execute(&mut *connection).await?;
+                }
+                Ok(())
             }
 
             async fn relay(&self) -> Result<super::RelayRow, Error> {
@@ -306,6 +326,17 @@ macro_rules! tables {
                 let query = sqlx::query(AssertSqlSafe(statement));
                 let query = query.bind(shared::seconds(older_than));
                 Ok(query.execute(&self.pool).await?.rows_affected())
+            }
+
+            async fn purge_results(&self, limit: usize) -> Result<u64, Error> {
+                let mut connection = self.pool.acquire().await?;
+                if !connection.has_results().await? {
+                    return Ok(0);
+                }
+                let table = "tenure_claim_results";
+                let statement = portion(table, "job", shared::RESULT_IS_LEFT, limit);
+                let query = sqlx::query(AssertSqlSafe(statement));
+                Ok(query.execute(&mut *connection).await?.rows_affected())
             }
 
             async fn hints(&self) -> super::Hints {

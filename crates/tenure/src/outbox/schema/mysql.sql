@@ -1,6 +1,7 @@
 -- Tenure's outbox, MySQL 8.0.16 or MariaDB 10.3, or later. Every statement may be run again.
 
 -- One row for each job to hand over. Insert type and payload; all else has a default.
+-- A row of the type tenure/complete is no job: it completes the one with its id, by the token of its claim, which is in the payload.
 CREATE TABLE IF NOT EXISTS tenure_outbox (
     seq            BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     id             VARCHAR(200) NOT NULL DEFAULT (UUID()),
@@ -69,6 +70,12 @@ CREATE TABLE IF NOT EXISTS tenure_outbox_relay (
     holder     VARCHAR(300)
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 INSERT IGNORE INTO tenure_outbox_relay (only_row) VALUES (1);
+
+-- What the attempt returned that has committed its effects and completed its job: a later attempt completes the job with it.
+CREATE TABLE IF NOT EXISTS tenure_claim_results (
+    job    VARCHAR(300) NOT NULL PRIMARY KEY,
+    result LONGTEXT NOT NULL
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- The newest claim seen of each job, and whether its effects are committed: for fenced claims.
 CREATE TABLE IF NOT EXISTS tenure_claims (

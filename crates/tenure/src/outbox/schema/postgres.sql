@@ -2,6 +2,7 @@
 -- Every statement may be run again.
 
 -- One row for each job to hand over. Insert type and payload; all else has a default.
+-- A row of the type tenure/complete is no job: it completes the one with its id, by the token of its claim, which is in the payload.
 CREATE TABLE IF NOT EXISTS tenure_outbox (
     seq            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id             text NOT NULL DEFAULT gen_random_uuid()::text, -- the job's id
@@ -80,6 +81,12 @@ INSERT INTO tenure_outbox_relay DEFAULT VALUES ON CONFLICT DO NOTHING;
 
 -- 2 while the relay waits: a sequence, since its value is no row version that an old snapshot keeps alive.
 CREATE SEQUENCE IF NOT EXISTS tenure_outbox_waiting;
+
+-- What the attempt returned that has committed its effects and completed its job: a later attempt completes the job with it.
+CREATE TABLE IF NOT EXISTS tenure_claim_results (
+    job    text PRIMARY KEY,
+    result json NOT NULL
+);
 
 -- The newest claim seen of each job, and whether its effects are committed: for fenced claims.
 CREATE TABLE IF NOT EXISTS tenure_claims (

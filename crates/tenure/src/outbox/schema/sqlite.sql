@@ -1,6 +1,7 @@
 -- Tenure's outbox, SQLite 3.37 or later. Every statement may be run again.
 
 -- One row for each job to hand over. Insert type and payload; all else has a default.
+-- A row of the type tenure/complete is no job: it completes the one with its id, by the token of its claim, which is in the payload.
 CREATE TABLE IF NOT EXISTS tenure_outbox (
     seq            INTEGER PRIMARY KEY AUTOINCREMENT,
     id             TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
@@ -71,6 +72,12 @@ CREATE TABLE IF NOT EXISTS tenure_outbox_relay (
     holder     TEXT
 ) STRICT;
 INSERT OR IGNORE INTO tenure_outbox_relay (only_row) VALUES (1);
+
+-- What the attempt returned that has committed its effects and completed its job: a later attempt completes the job with it.
+CREATE TABLE IF NOT EXISTS tenure_claim_results (
+    job    TEXT NOT NULL PRIMARY KEY,
+    result TEXT NOT NULL
+) STRICT;
 
 -- The newest claim seen of each job, and whether its effects are committed: for fenced claims.
 CREATE TABLE IF NOT EXISTS tenure_claims (

@@ -5,7 +5,7 @@ use tenure::core::queue::{ClaimRequest, Claimed, Completion};
 use tenure::{ClaimError, ClaimFence, FencedJob};
 
 /// How often each way to be paused is tried; `TENURE_CLAIM_ROUNDS` for more.
-fn rounds() -> usize {
+pub(super) fn rounds() -> usize {
     std::env::var("TENURE_CLAIM_ROUNDS").map_or(12, |rounds| rounds.parse().unwrap())
 }
 
