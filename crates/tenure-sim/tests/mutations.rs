@@ -363,6 +363,8 @@ outbox_rules! {
     what_commits_late_is_found: LateCommitMissed => "what should happen does";
     a_row_is_deleted_after_it_is_enqueued: UnansweredDeleted
         => "what is deleted from the outbox was enqueued";
+    an_end_is_deleted_after_it_is_told: EndUnanswered
+        => "an end that is deleted from the outbox was told";
     nothing_overtakes_a_row_that_failed: FailureOvertaken
         => "a group leaves the outbox in the order of its commits";
     nothing_overtakes_a_row_that_was_not_taken: RefusalOvertaken

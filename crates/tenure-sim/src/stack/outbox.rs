@@ -2,8 +2,8 @@
 //! queue of this run.
 //!
 //! The tables do what the statements of the real engines do, each in one step, behind a network that loses calls and answers and
-//! carries some out late. Programs insert in transactions, long and short, and roll some of them back. A relay is crashed, paused and
-//! replaced with its process.
+//! carries some out late. Programs insert in transactions, long and short, and roll some of them back. Workers complete jobs by such a row,
+//! and stop after the commit. A relay is crashed, paused and replaced with its process.
 
 mod carrier;
 mod tables;
@@ -19,7 +19,7 @@ use tenure_random::Random;
 
 use self::carrier::Carrier;
 use self::tables::Way;
-pub(crate) use self::tables::{Fate, Tables};
+pub(crate) use self::tables::{Fate, Gone, Tables, Transaction};
 use super::world::World;
 
 /// What the outbox of a run is like.

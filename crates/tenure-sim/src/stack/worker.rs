@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::faults::Fault;
 use super::invariants::leases_are_kept;
 use super::network::{Failed, Route};
+use super::outbox::Transaction;
 use super::world::World;
 use crate::invariants::Violation;
 
@@ -38,6 +39,12 @@ const DISCOUNT: f64 = 0.95;
 
 /// How often a worker that has ended a claim ends it again in another way, per mille.
 const CONTRADICTS: u64 = 150;
+
+/// How often a worker completes a job by the outbox, if there is one: in a transaction, which may be rolled back, and after
+/// which it may stop; per mille each.
+const BY_OUTBOX: u64 = 400;
+const ROLLED_BACK: u64 = 200;
+const STOPS: u64 = 500;
 
 /// How a job ends.
 #[derive(Debug, Clone)]
@@ -91,6 +98,8 @@ pub(crate) struct Worker {
     world: Arc<World>,
     /// How many claims it has made.
     claims: u64,
+    /// How many transactions.
+    transactions: u64,
 }
 
 impl Worker {
@@ -100,6 +109,7 @@ impl Worker {
             route: Route::default(),
             world,
             claims: 0,
+            transactions: 0,
         }
     }
 
@@ -234,11 +244,44 @@ impl Worker {
         } else {
             End::draw(&mut self.world.random())
         };
+        if let End::Complete(result) = &end
+            && self.end_by_outbox(&job, result.as_ref()).await
+            && self.world.random().chance(STOPS)
+        {
+            self.say(&format!(
+                "stops after it has committed the end of {}",
+                job.id
+            ));
+            return;
+        }
         let is_done = self.end(&job, &end).await;
         if is_done && self.world.random().chance(CONTRADICTS) {
             let other = End::draw(&mut self.world.random());
             self.contradict(&job, other).await;
         }
+    }
+
+    /// Completes a job by a row of the outbox, in the transaction of its effects. Whether that was done, and committed.
+    async fn end_by_outbox(&mut self, job: &Claimed, result: Option<&Payload>) -> bool {
+        let world = self.world.clone();
+        let by_outbox = world.plan.outbox.is_some() && !world.is_calm();
+        if !by_outbox || !world.random().chance(BY_OUTBOX) {
+            return false;
+        }
+        self.transactions += 1;
+        let mut transaction = Transaction::begin(u64::MAX - self.transactions);
+        let end = completion(held(job), result.cloned());
+        world.outbox.insert_end(&mut transaction, end);
+        world.pause_about(Duration::from_millis(50)).await;
+        if world.random().chance(ROLLED_BACK) {
+            world.outbox.roll_back(&transaction);
+            return false;
+        }
+        // From now on the relay may end it.
+        world.claims().ending(&job.id, job.token);
+        self.say(&format!("commits the end of {} by {}", job.id, job.token));
+        world.outbox.commit(transaction);
+        true
     }
 
     /// Tells another end of a claim that has ended. Nothing comes of it, so it is no part of what was seen; what it is

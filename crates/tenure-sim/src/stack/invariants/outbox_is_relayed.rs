@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use tenure_core::JobId;
+use tenure_core::queue::Token;
 
-use super::super::outbox::Fate;
+use super::super::outbox::{Fate, Gone};
 use super::super::world::World;
 use crate::invariants::Violation;
 
@@ -30,7 +31,7 @@ pub(crate) fn settled(
     world: &World,
     takeover: i64,
     was_told: bool,
-    deleted: Option<&[JobId]>,
+    deleted: Option<&[Gone]>,
 ) -> Result<(), Violation> {
     if was_told {
         return Err(Violation::new(
@@ -38,15 +39,31 @@ pub(crate) fn settled(
             format!("take-over {takeover} was told so, and goes on"),
         ));
     }
-    for id in deleted.unwrap_or_default() {
-        if !world.ledger().jobs.knows(id) {
-            return Err(Violation::new(
-                "what is deleted from the outbox was enqueued",
-                format!("{id} was deleted, and is in no commit"),
-            ));
+    for gone in deleted.unwrap_or_default() {
+        match gone {
+            Gone::Job(id) if !world.ledger().jobs.knows(id) => {
+                return Err(Violation::new(
+                    "what is deleted from the outbox was enqueued",
+                    format!("{id} was deleted, and is in no commit"),
+                ));
+            }
+            Gone::End(id, token) if holds(world, id, *token) => {
+                return Err(Violation::new(
+                    "an end that is deleted from the outbox was told",
+                    format!("the end of {id} by {token} was deleted, and it still runs by it"),
+                ));
+            }
+            Gone::Job(_) | Gone::End(..) => {}
         }
     }
     check(world)
+}
+
+/// Whether this claim is in force, by what is committed.
+fn holds(world: &World, id: &JobId, token: Token) -> bool {
+    let ledger = world.ledger();
+    let running = ledger.queue.running_claim(id);
+    running.is_some_and(|(_, running)| running == token)
 }
 
 /// Everything that was enqueued so far.

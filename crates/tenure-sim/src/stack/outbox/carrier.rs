@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::outbox::{
-    Deliver, Each, Failure, Handler, Outcome, Rejected, Row, Submit, ToQueue, Token,
+    Deliver, Each, End, Failure, Handler, Outcome, Rejected, Row, Submit, ToQueue, Token,
 };
 use tenure_core::JobId;
-use tenure_core::queue::{Submission, SubmitStatus, Submitted};
+use tenure_core::queue::{Completion, Ended, Submission, SubmitStatus, Submitted};
 
 use super::super::invariants::outbox_is_relayed as invariant;
 use super::super::network::{Failed, Route};
@@ -50,22 +50,39 @@ impl Deliver for Carrier {
     }
 
     async fn deliver(&self, rows: &[Row], token: Token) -> Vec<Outcome> {
-        for row in rows {
-            let is_delivered = self.world.outbox.has_delivered(token.takeover, row.seq);
-            self.world
-                .judge(invariant::delivering(token.takeover, &row.id, is_delivered));
-        }
+        self.begin(rows, token);
         let outcomes = if self.one_by_one {
             self.rows.deliver(rows, token).await
         } else {
             self.batches.deliver(rows, token).await
         };
-        for (row, outcome) in rows.iter().zip(&outcomes) {
+        self.finish(rows, token, &outcomes);
+        outcomes
+    }
+
+    async fn complete(&self, rows: &[Row], token: Token) -> Vec<Outcome> {
+        self.begin(rows, token);
+        let outcomes = self.batches.complete(rows, token).await;
+        self.finish(rows, token, &outcomes);
+        outcomes
+    }
+}
+
+impl Carrier {
+    fn begin(&self, rows: &[Row], token: Token) {
+        for row in rows {
+            let is_delivered = self.world.outbox.has_delivered(token.takeover, row.seq);
+            self.world
+                .judge(invariant::delivering(token.takeover, &row.id, is_delivered));
+        }
+    }
+
+    fn finish(&self, rows: &[Row], token: Token, outcomes: &[Outcome]) {
+        for (row, outcome) in rows.iter().zip(outcomes) {
             if *outcome == Outcome::Delivered {
                 self.world.outbox.note_delivered(token.takeover, row.seq);
             }
         }
-        outcomes
     }
 }
 
@@ -117,6 +134,53 @@ impl Submit for Line {
             }
         }
         Err(Rejected::Unavailable { error })
+    }
+
+    async fn complete(&self, claims: Vec<Completion>) -> Result<Vec<End>, Rejected> {
+        let Self(world) = self;
+        let mut route = Route::default();
+        let mut error = String::new();
+        for _ in 0..TRIES_MAX {
+            let sent = claims.clone();
+            let begun = world.calls().begin();
+            // The relay's process may die while it waits, or the call come twice: it may be carried out, and nobody hears of it.
+            for claim in &claims {
+                world.calls().lost(&claim.id, begun, seen_end(claim, None));
+            }
+            let answer = route.call(world, PATIENCE, move |queue| {
+                let sent = sent.clone();
+                async move { queue.complete(sent).await }
+            });
+            match answer.await {
+                Ok(answers) => {
+                    for (claim, answer) in claims.iter().zip(&answers) {
+                        let held = Some(answer.outcome.is_ok());
+                        world.calls().ended(&claim.id, begun, seen_end(claim, held));
+                    }
+                    world.say("relay", &format!("completed {answers:?}"));
+                    return Ok(answers.iter().map(end).collect());
+                }
+                Err(failed) => error = format!("{failed:?}"),
+            }
+        }
+        Err(Rejected::Unavailable { error })
+    }
+}
+
+fn seen_end(claim: &Completion, held: Option<bool>) -> seen::Call {
+    seen::Call::End {
+        token: claim.token.to_string(),
+        end: seen::End::Complete,
+        held,
+    }
+}
+
+fn end(ended: &Ended<()>) -> End {
+    match ended.outcome {
+        Ok(()) => End::Completed,
+        Err(lost) => End::Lost {
+            reason: format!("{lost:?}"),
+        },
     }
 }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tenure::outbox::{
     Dead, Error, Identity, Light, RelayRow, Row, Settlement, Status, Wanted, Which,
 };
-use tenure_core::queue::{Key, Payload, Submission};
+use tenure_core::queue::{Completion, Key, Payload, Submission, Token};
 use tenure_core::{JobId, JobType};
 use tokio::sync::Notify;
 
@@ -61,6 +61,26 @@ struct Kept {
     position: i64,
     attempts: u32,
     is_poison: bool,
+    /// It completes a job, and is none.
+    completes: Option<Completion>,
+}
+
+/// A row that was deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// It was a job.
+    Job(JobId),
+    /// It was the end of this claim.
+    End(JobId, Token),
+}
+
+impl From<Kept> for Gone {
+    fn from(row: Kept) -> Self {
+        match row.completes {
+            None => Gone::Job(row.id),
+            Some(end) => Gone::End(end.id, end.token),
+        }
+    }
 }
 
 /// What became of a row.
@@ -76,13 +96,13 @@ pub(crate) enum Fate {
 
 /// A transaction of a program: what it has inserted, and not yet committed.
 #[derive(Debug)]
-pub(super) struct Transaction {
+pub(crate) struct Transaction {
     number: u64,
     rows: Vec<(i64, Kept)>,
 }
 
 impl Transaction {
-    pub(super) fn begin(number: u64) -> Self {
+    pub(crate) fn begin(number: u64) -> Self {
         let rows = Vec::new();
         Self { number, rows }
     }
@@ -124,15 +144,33 @@ impl Tables {
             position,
             attempts: 0,
             is_poison,
+            completes: None,
         };
         transaction.rows.push((seq, row));
     }
 
-    pub(super) fn commit(&self, transaction: Transaction) {
+    /// Inserts a row that completes a job.
+    pub(crate) fn insert_end(&self, transaction: &mut Transaction, end: Completion) {
+        let mut state = self.state();
+        state.last_seq += 1;
+        let row = Kept {
+            id: end.id.clone(),
+            group: None,
+            position: 0,
+            attempts: 0,
+            is_poison: false,
+            completes: Some(end),
+        };
+        transaction.rows.push((state.last_seq, row));
+    }
+
+    pub(crate) fn commit(&self, transaction: Transaction) {
         let mut state = self.state();
         for (seq, row) in transaction.rows {
-            let fate = state.commit(&row);
-            state.truth.insert(row.id.clone(), fate);
+            if row.completes.is_none() {
+                let fate = state.commit(&row);
+                state.truth.insert(row.id.clone(), fate);
+            }
             state.rows.insert(seq, row);
         }
         state.free(transaction.number);
@@ -140,7 +178,7 @@ impl Tables {
         self.freed.notify_waiters();
     }
 
-    pub(super) fn roll_back(&self, transaction: &Transaction) {
+    pub(crate) fn roll_back(&self, transaction: &Transaction) {
         let mut state = self.state();
         // The counters take their numbers back.
         for (_, row) in transaction.rows.iter().rev() {
@@ -251,13 +289,13 @@ impl State {
     }
 
     /// The rows that are deleted, or `None` if another has taken over.
-    fn settle(&mut self, takeover: i64, settlement: &Settlement) -> Option<Vec<JobId>> {
+    fn settle(&mut self, takeover: i64, settlement: &Settlement) -> Option<Vec<Gone>> {
         if self.takeover != takeover {
             return None;
         }
         let mut deleted = Vec::new();
         for seq in &settlement.delivered {
-            deleted.extend(self.rows.remove(seq).map(|row| row.id));
+            deleted.extend(self.rows.remove(seq).map(Gone::from));
         }
         for (seq, _) in &settlement.failed {
             if let Some(row) = self.rows.get_mut(seq) {
@@ -286,7 +324,7 @@ impl State {
 }
 
 fn shown((seq, row): (&i64, &Kept)) -> Row {
-    let job = if row.is_poison {
+    let job = if row.is_poison || row.completes.is_some() {
         Err("type: no such name".to_owned())
     } else {
         let mut job = Submission::new(JobType::new("a").expect("a valid type"));
@@ -304,6 +342,7 @@ fn shown((seq, row): (&i64, &Kept)) -> Row {
         age: Duration::ZERO,
         bytes: 200,
         job,
+        completes: row.completes.clone(),
     }
 }
 
