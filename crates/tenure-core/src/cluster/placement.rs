@@ -357,6 +357,15 @@ mod tests {
     }
 
     #[test]
+    fn what_no_node_may_have_twice_is_not_placed_beside_one_that_leaves() {
+        let works = vec![Work::new(1, true, vec![true, true])];
+        let mut placement = Placement::new(vec![Room::new(None); 2], works);
+        placement.leaves(0, 0);
+        assert_eq!(placement.place(0, &[], Some(0)), Ok(1));
+        assert_eq!(placement.place(0, &[], None), Err(NoPlace::OneEverywhere));
+    }
+
+    #[test]
     fn a_node_on_trial_is_given_one_and_then_no_more() {
         let mut work = Work::new(1, false, vec![true, true]);
         work.on_trial.push(0);

@@ -95,7 +95,8 @@ impl Plan {
             log: log(random),
             versions: *random.pick(&VERSIONS),
             schedules: *random.pick(&[0, 0, 0, 0, 0, 2_000]),
-            large: *random.pick(&[0, 0, 0, 100]),
+            // Each brings 5 MiB, which every later snapshot and take-over carries: about ten in a run.
+            large: *random.pick(&[0, 0, 0, 8]),
             latency: Duration::from_millis(*random.pick(&[1, 3, 10, 40])),
             hints: random.chance(600),
             store: Faults::default(),
