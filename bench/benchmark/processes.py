@@ -6,10 +6,11 @@ reads what server and driver have used, so that neither start-up nor clean-up is
 
 SPEC is JSON. All have `url`, `queue`, `payload_bytes` and `seconds`, and further:
 
-    submit    callers, batch            preload   jobs            workoff   concurrency, preload, jobs
+    submit    callers, batch            preload   jobs            workoff   concurrency, preload (jobs)
     pickup    samples, gap_ms           open      rate            churn     callers, batch
     idle      –
 
+`preload_seconds` is the longest that filling a queue may take; what went in by then is what is worked off.
 The answer has `jobs` and `seconds`; latencies as `p50_ms` and `p99_ms`, from submit to handler as `pick_up_p50_ms` and so on.
 """
 
@@ -32,7 +33,7 @@ from .repository import load
 servers = load("scripts/with-servers")
 TICKS = os.sysconf("SC_CLK_TCK")
 # The longest time that anything may take besides what it measures.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 30.0
 
 
 class Failed(Exception):
@@ -108,7 +109,7 @@ async def drive(
     command: list[str], section: str, spec: dict[str, Any], server: Server, env: Optional[dict[str, str]] = None,
     beside: Optional[Callable[[], Any]] = None,
 ) -> dict[str, Any]:
-    """Runs a driver, and returns its answer with what it cost. It never takes longer than its time and a minute."""
+    """Runs a driver, and returns its answer with what it cost. It never takes longer than its time and half a minute."""
     limit = spec["seconds"] + PATIENCE_SECONDS + spec.get("patience", 0)
     with tempfile.TemporaryFile("w+") as errors:
         process = await asyncio.create_subprocess_exec(

@@ -223,10 +223,9 @@ def queue_peers(binary: Path, drivers: Path) -> list[Peer]:
     lean = lambda peer: lambda: [str(drivers / "lean"), peer]
     fsync = "one fsync before each acknowledgement, shared by the calls of a commit"
     postgres = "fsync and synchronous_commit on, Debian's defaults"
-    few = "its threads share one interpreter: two sizes of calls say enough"
+    few = "the Python client is measured in fewer sections"
     tenure: dict[str, Any] = {"counter": "requests", "counts": "HTTP requests"}
     sql: dict[str, Any] = {"kinds": [Postgres], "durability": postgres, "url": postgres_url, "counter": "writes", "counts": "transactions that wrote"}
-    no_batch = "no call for many jobs: pipelined"
     return [
         Peer("tenure", "Tenure, lean HTTP client", f"file store: {fsync}", [ours], lean("tenure"), **tenure),
         Peer("tenure-rust", "Tenure, Rust client", f"file store: {fsync}", [ours], lambda: [str(drivers / "tenure-clients"), "queue"], **tenure),
@@ -249,8 +248,11 @@ def queue_peers(binary: Path, drivers: Path) -> list[Peer]:
             "bullmq", "BullMQ on Redis", "appendonly yes, appendfsync always", [Redis], node_driver("bullmq"), [NODE, PACKAGES["bullmq"]],
             modules("bullmq"), package=PACKAGES["bullmq"], counter="commands", counts="Redis commands, those of its scripts included",
         ),
-        Peer("beanstalkd", "beanstalkd", f"-f0: fsync for every write; {no_batch}", [Beanstalkd], lean("beanstalkd"), counter="commands", counts="commands"),
-        Peer("nats", "NATS JetStream", f"sync_interval always, one replica, acknowledgements confirmed; {no_batch}", [Nats], lean("nats"), counter="messages", counts="messages to the server"),
+        Peer(
+            "beanstalkd", "beanstalkd", "-f0: fsync for every write", [Beanstalkd], lean("beanstalkd"),
+            counter="commands", counts="commands", cannot={"batch": "it has no call for several jobs"},
+        ),
+        Peer("nats", "NATS JetStream", "sync_interval always, one replica, acknowledgements confirmed", [Nats], lean("nats"), counter="messages", counts="messages to the server"),
     ]
 
 

@@ -27,6 +27,7 @@ class Settings:
     seconds: float = 1.5
     rounds: int = 3
     jobs: int = 20_000
+    preload_seconds: int = 4
     samples: int = 120
     rate: int = 1_000
     depths: list[int] = field(default_factory=lambda: [100_000])
@@ -89,7 +90,7 @@ class Queues:
     async def drive(self, peer: Peer, server: Server, section: str, queue: str, beside: Any = None, **spec: Any) -> Result:
         settings = self.settings
         known = {name: value() if callable(value) else value for name, value in peer.spec.items()}
-        base = {"url": peer.url(server.running), "queue": queue, "payload_bytes": PAYLOAD_BYTES, "seconds": settings.seconds}
+        base = {"url": peer.url(server.running), "queue": queue, "payload_bytes": PAYLOAD_BYTES, "seconds": settings.seconds, "preload_seconds": settings.preload_seconds}
         return await drive(peer.command(), section, base | known | spec, server, peer.env(), beside)
 
     async def plain(self, peer: Peer, server: Server, name: str, folder: Path) -> Result:
@@ -106,8 +107,8 @@ class Queues:
         if name == "idle":
             return await self.drive(peer, server, "idle", queue, seconds=settings.idle_seconds)
         concurrency = int(name.partition("-")[2])
-        wanted = {"concurrency": concurrency, "preload": settings.jobs, "jobs": settings.jobs}
-        return await self.drive(peer, server, "workoff", queue, seconds=settings.seconds * 3, **wanted)
+        wanted = {"concurrency": concurrency, "preload": settings.jobs, "patience": settings.preload_seconds}
+        return await self.drive(peer, server, "workoff", queue, seconds=settings.seconds * 2, **wanted)
 
     async def depth(self, peer: Peer, server: Server, name: str, folder: Path) -> Result:
         """Fills a queue, looks at the server, and uses the queue while it is so deep."""
@@ -117,10 +118,13 @@ class Queues:
         # Where jobs are rows, the memory is the database's own, of a fixed size.
         holds_jobs = not isinstance(server.running[-1], servers.Postgres)
         before = memory_of(server), await asyncio.to_thread(folder_bytes, folder)
-        await self.drive(peer, server, "preload", queue, jobs=depth, patience=depth / 500)
+        allowed = max(15, depth // 10_000)
+        filled = await self.drive(peer, server, "preload", queue, jobs=depth, preload_seconds=allowed, patience=allowed)
+        if filled["jobs"] < depth:
+            raise Failed(f"only {filled['jobs']:,} jobs went in within {allowed} s")
         after = memory_of(server), await asyncio.to_thread(folder_bytes, folder)
         submits = await self.drive(peer, server, "submit", queue, callers=settings.callers, batch=1, seconds=settings.seconds / 2)
-        done = await self.drive(peer, server, "workoff", queue, concurrency=64, preload=0, jobs=10**9, seconds=settings.seconds)
+        done = await self.drive(peer, server, "workoff", queue, concurrency=64, preload=0, seconds=settings.seconds)
         return {
             "depth": depth,
             "memory_per_job": (after[0] - before[0]) / depth if holds_jobs else None,

@@ -45,7 +45,7 @@ SECTIONS = [
     ),
     Section(
         "batch", "Submit, 1,000 jobs per call",
-        "Four callers. Peers without a call for many jobs get 1,000 of them in one write, and the answers are read then.",
+        "Four callers, in the call that each peer has for many jobs.",
         [RATE, Column("p50 ms", "p50_ms"), Column("p99 ms", "p99_ms"), *COST], RATE,
     ),
     Section(

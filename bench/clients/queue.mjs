@@ -146,16 +146,20 @@ function quantiles(latencies, name) {
   return { [`${name}p50_ms`]: at(0.5), [`${name}p99_ms`]: at(0.99) }
 }
 
+/** Submits jobs, as many as there is time for, and says how many. */
 async function preload(queue, jobs) {
-  let left = jobs
+  const until = now() + spec.preload_seconds * 1000
+  let [left, made] = [jobs, 0]
   const caller = async () => {
-    while (left > 0) {
+    while (left > 0 && now() < until) {
       const size = Math.min(1000, left)
       left -= size
       await queue.submitMany(Array.from({ length: size }, payload))
+      made += size
     }
   }
   await Promise.all([caller(), caller(), caller(), caller()])
+  return made
 }
 
 const sections = {
@@ -181,12 +185,12 @@ const sections = {
   async preload(queue) {
     await tell({ ready: true })
     const began = now()
-    await preload(queue, spec.jobs)
-    await tell({ jobs: spec.jobs, seconds: (now() - began) / 1000 })
+    const jobs = await preload(queue, spec.jobs)
+    await tell({ jobs, seconds: (now() - began) / 1000 })
   },
 
   async workoff(queue) {
-    await preload(queue, spec.preload)
+    const wanted = spec.preload > 0 ? await preload(queue, spec.preload) : Infinity
     await tell({ ready: true })
     const began = now()
     let done = 0
@@ -196,7 +200,7 @@ const sections = {
     const stop = await queue.work(spec.concurrency, () => {}, (count) => {
       done += count
       last = now()
-      if (done >= spec.jobs) finish()
+      if (done >= wanted) finish()
     })
     await Promise.race([finished, sleep(spec.seconds * 1000)])
     await tell({ jobs: done, seconds: (last - began) / 1000 })

@@ -35,8 +35,13 @@ def submit_many(count):
 
 
 def preload(jobs):
-    for first in range(0, jobs, 1000):
-        submit_many(min(1000, jobs - first))
+    """Submits jobs, as many as there is time for, and says how many."""
+    until, made = time.monotonic() + spec["preload_seconds"], 0
+    while made < jobs and time.monotonic() < until:
+        size = min(1000, jobs - made)
+        submit_many(size)
+        made += size
+    return made
 
 
 def start_worker(concurrency, on_job, on_done):
@@ -69,18 +74,18 @@ def submit():
 def preload_only():
     tell({"ready": True})
     began = time.monotonic()
-    preload(spec["jobs"])
-    tell({"jobs": spec["jobs"], "seconds": time.monotonic() - began})
+    jobs = preload(spec["jobs"])
+    tell({"jobs": jobs, "seconds": time.monotonic() - began})
 
 
 def workoff():
-    preload(spec["preload"])
+    wanted = preload(spec["preload"])
     tell({"ready": True})
     began, ends, over = time.monotonic(), [], threading.Event()
 
     def done():
         ends.append(time.monotonic())
-        if len(ends) >= spec["jobs"]:
+        if len(ends) >= wanted:
             over.set()
 
     start_worker(spec["concurrency"], lambda job: None, done)

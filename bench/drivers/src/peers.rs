@@ -27,6 +27,8 @@ pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
     /// Tells connections apart: the worker's name, the inbox.
     number: u64,
+    /// How many batches were sent through it.
+    batches: u64,
     out: Vec<u8>,
     line: Vec<u8>,
     body: Vec<u8>,
@@ -44,11 +46,12 @@ impl Kind {
         }
     }
 
-    /// How many connections fill a queue: more where calls with many jobs are not one commit.
-    pub(crate) const fn preloaders(self) -> u64 {
+    /// How many connections fill a queue, and how many jobs each sends at once: fewer where each job is a write.
+    pub(crate) const fn preloaders(self) -> (u64, u64) {
         match self {
-            Self::Tenure => 4,
-            Self::Beanstalkd | Self::Nats => 16,
+            Self::Tenure => (4, 1000),
+            Self::Nats => (4, 500),
+            Self::Beanstalkd => (16, 10),
         }
     }
 
@@ -60,7 +63,7 @@ impl Kind {
         let (mut connection, queue) = (self.connect(spec).await?, spec.text("queue"));
         let stream = json!({
             "name": queue, "subjects": [format!("{queue}.>")], "retention": "workqueue", "storage": "file",
-            "num_replicas": 1, "discard": "new", "duplicate_window": 0,
+            "num_replicas": 1, "discard": "new", "duplicate_window": 0, "allow_atomic": true,
         });
         let subject = format!("$JS.API.STREAM.CREATE.{queue}");
         connection.asked(&subject, &stream).await?;
@@ -79,6 +82,7 @@ impl Kind {
             kind: self,
             stream: BufReader::with_capacity(64 * 1024, stream),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            batches: 0,
             out: Vec::new(),
             line: Vec::new(),
             body: Vec::new(),
@@ -179,6 +183,10 @@ impl Connection {
                 }
                 Ok(())
             }
+            Kind::Nats if payloads.len() > 1 => {
+                self.nats_batch(queue, payloads);
+                self.nats_stored().await
+            }
             Kind::Nats => {
                 for payload in payloads {
                     let head = format!(
@@ -188,17 +196,45 @@ impl Connection {
                     );
                     self.out.extend(head.bytes());
                 }
-                self.flush().await?;
-                for _ in payloads {
-                    self.message().await?;
-                    if occurrences(&self.body, b"\"error\"") > 0 {
-                        let said = String::from_utf8_lossy(&self.body);
-                        return Err(format!("not stored: {said}").into());
-                    }
-                }
-                Ok(())
+                self.nats_stored().await
             }
         }
+    }
+
+    /// One atomic batch: only its last message is answered.
+    fn nats_batch(&mut self, queue: &str, payloads: &[String]) {
+        self.batches += 1;
+        for (index, payload) in payloads.iter().enumerate() {
+            let (number, batch) = (self.number, self.batches);
+            let is_last = index + 1 == payloads.len();
+            let commit = if is_last {
+                "Nats-Batch-Commit: 1\r\n"
+            } else {
+                ""
+            };
+            let head = format!(
+                "NATS/1.0\r\nNats-Batch-Id: {number}-{batch}\r\nNats-Batch-Sequence: {}\r\n{commit}\r\n",
+                index + 1
+            );
+            let inbox = if is_last {
+                format!("_INBOX.{number} ")
+            } else {
+                String::new()
+            };
+            let sizes = format!("{} {}", head.len(), head.len() + payload.len());
+            let words = format!("HPUB {queue}.job {inbox}{sizes}\r\n{head}{payload}\r\n");
+            self.out.extend(words.bytes());
+        }
+    }
+
+    async fn nats_stored(&mut self) -> Result<(), Error> {
+        self.flush().await?;
+        self.message().await?;
+        if occurrences(&self.body, b"\"error\"") == 0 {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&self.body);
+        Err(format!("not stored: {said}").into())
     }
 
     /// Ends the job that is held, and waits up to a second for the next one.

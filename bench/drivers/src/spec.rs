@@ -83,11 +83,12 @@ pub(crate) fn with(mut answer: Value, more: Map<String, Value>) -> Value {
     answer
 }
 
-pub(crate) async fn each<T: Send + 'static>(mut tasks: JoinSet<Result<T, Error>>) -> Result<Vec<T>, Error> {
+pub(crate) async fn each<T: Send + 'static>(
+    mut tasks: JoinSet<Result<T, Error>>,
+) -> Result<Vec<T>, Error> {
     let mut ends = Vec::new();
     while let Some(end) = tasks.join_next().await {
         ends.push(end??);
     }
     Ok(ends)
 }
-

@@ -88,9 +88,11 @@ async fn submit(spec: Arc<Spec>) -> Result<(), Error> {
     harness.tell(with(answer, quantiles(latencies, ""))).await
 }
 
-async fn preload(client: &Client, spec: &Arc<Spec>, jobs_wanted: u64) -> Result<(), Error> {
+/// Submits jobs, as many as there is time for, and says how many.
+async fn preload(client: &Client, spec: &Arc<Spec>, jobs_wanted: u64) -> Result<u64, Error> {
+    let until = Instant::now() + Duration::from_secs(spec.number("preload_seconds"));
     let mut left = jobs_wanted;
-    while left > 0 {
+    while left > 0 && Instant::now() < until {
         let mut callers = JoinSet::new();
         for _ in 0..4 {
             let count = left.min(1000);
@@ -103,15 +105,15 @@ async fn preload(client: &Client, spec: &Arc<Spec>, jobs_wanted: u64) -> Result<
         }
         each(callers).await?;
     }
-    Ok(())
+    Ok(jobs_wanted - left)
 }
 
 async fn preload_only(spec: Arc<Spec>) -> Result<(), Error> {
     let mut harness = Harness::new();
     let client = client(&spec)?;
     harness.tell(json!({"ready": true})).await?;
-    let (began, jobs) = (Instant::now(), spec.number("jobs"));
-    preload(&client, &spec, jobs).await?;
+    let began = Instant::now();
+    let jobs = preload(&client, &spec, spec.number("jobs")).await?;
     let seconds = began.elapsed().as_secs_f64();
     harness
         .tell(json!({"jobs": jobs, "seconds": seconds}))
@@ -137,12 +139,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(
-        client: &Client,
-        spec: &Spec,
-        concurrency: usize,
-        wanted: u64,
-    ) -> Result<Self, Error> {
+    fn start(client: &Client, spec: &Spec, concurrency: usize, wanted: u64) -> Result<Self, Error> {
         let noted = Arc::new(Noted {
             wanted,
             ..Noted::default()
@@ -195,12 +192,12 @@ impl Running {
 async fn work_off(spec: Arc<Spec>) -> Result<(), Error> {
     let mut harness = Harness::new();
     let client = client(&spec)?;
-    preload(&client, &spec, spec.number("preload")).await?;
+    let loaded = preload(&client, &spec, spec.number("preload")).await?;
     client.queues().await?;
     harness.tell(json!({"ready": true})).await?;
     let began = micros();
     let concurrency = spec.number("concurrency") as usize;
-    let worker = Running::start(&client, &spec, concurrency, spec.number("jobs"))?;
+    let worker = Running::start(&client, &spec, concurrency, loaded)?;
     let _ = timeout(spec.seconds(), worker.noted.all_done.notified()).await;
     let last = worker.noted.last.load(Ordering::Relaxed);
     let seconds = last.saturating_sub(began) as f64 / 1e6;

@@ -48,31 +48,37 @@ pub(crate) async fn submit(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
     Ok(())
 }
 
-async fn preload(kind: Kind, spec: &Arc<Spec>, jobs: u64) -> Result<(), Error> {
+/// Submits jobs, as many as there is time for, and says how many.
+async fn preload(kind: Kind, spec: &Arc<Spec>, jobs: u64) -> Result<u64, Error> {
+    let until = Instant::now() + Duration::from_secs(spec.number("preload_seconds"));
     let left = Arc::new(AtomicU64::new(jobs));
     let mut tasks = JoinSet::new();
-    for _ in 0..if jobs > 0 { kind.preloaders() } else { 0 } {
+    let (callers, size) = kind.preloaders();
+    for _ in 0..if jobs > 0 { callers } else { 0 } {
         let (spec, left) = (spec.clone(), left.clone());
         let mut connection = kind.connect(&spec).await?;
         tasks.spawn(async move {
-            let take = |left: u64| left.checked_sub(left.min(1000));
-            while let Ok(before @ 1..) =
-                left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            let take = |left: u64| left.checked_sub(left.min(size));
+            let mut made = 0;
+            while Instant::now() < until
+                && let Ok(before @ 1..) =
+                    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
             {
-                let payloads = spec.payloads(before.min(1000) as usize);
+                let payloads = spec.payloads(before.min(size) as usize);
                 connection.submit(&spec, &payloads).await?;
+                made += before.min(size);
             }
-            Ok(())
+            Ok(made)
         });
     }
-    each(tasks).await.map(drop)
+    Ok(each(tasks).await?.into_iter().sum())
 }
 
 pub(crate) async fn preload_only(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
     let mut harness = Harness::new();
     harness.tell(json!({"ready": true})).await?;
-    let (began, jobs) = (Instant::now(), spec.number("jobs"));
-    preload(kind, &spec, jobs).await?;
+    let began = Instant::now();
+    let jobs = preload(kind, &spec, spec.number("jobs")).await?;
     let seconds = began.elapsed().as_secs_f64();
     harness
         .tell(json!({"jobs": jobs, "seconds": seconds}))
@@ -163,11 +169,11 @@ async fn worker(
 
 pub(crate) async fn work_off(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
     let mut harness = Harness::new();
-    preload(kind, &spec, spec.number("preload")).await?;
+    let loaded = preload(kind, &spec, spec.number("preload")).await?;
     let connections = Workers::connect(kind, &spec, spec.number("concurrency")).await?;
     harness.tell(json!({"ready": true})).await?;
     let began = micros();
-    let workers = Workers::start(&spec, connections, spec.number("jobs"));
+    let workers = Workers::start(&spec, connections, loaded);
     let _ = timeout(spec.seconds(), workers.shared.all_done.notified()).await;
     let seconds = workers
         .shared
