@@ -155,7 +155,9 @@ async def conversation(process: asyncio.subprocess.Process, server: Server, besi
     process.stdin.write(b"end\n")
     with contextlib.suppress(TimeoutError, ConnectionError):
         await process.stdin.drain()
-        await asyncio.wait_for(process.wait(), 5)
+        # A worker that failed is told of last.
+        if await asyncio.wait_for(process.wait(), 5):
+            raise Failed("the driver failed after it had measured")
     for name, value in after.items():
         if value is not None and before[name] is not None:
             answer[name] = value - before[name]

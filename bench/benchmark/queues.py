@@ -54,7 +54,7 @@ class Queues:
         if "depth" in once:
             for depth in self.settings.depths:
                 await self.on_a_server(peer, [f"depth@{depth}"], number, self.depth)
-        if "xmin" in once and (peer.is_sql() or peer.name == "tenure"):
+        if "xmin" in once and peer.is_sql():
             await self.on_a_server(peer, ["xmin"], number, self.held)
 
     async def on_a_server(self, peer: Peer, names: list[str], number: int, measure: Callable[..., Any]) -> None:
@@ -139,8 +139,6 @@ class Queues:
         wanted = {"callers": 2, "batch": 100, "seconds": settings.held_seconds}
         free = await self.drive(peer, server, "churn", f"q{next(self.numbers)}", **wanted)
         made = {"free_first": free["first_per_second"], "free_last": free["last_per_second"]}
-        if not peer.is_sql():
-            return made
         holder: list[subprocess.Popen[str]] = []
         try:
             beside = lambda: holder.append(hold_a_snapshot(server.running[0]))

@@ -386,7 +386,7 @@ impl Connection {
     /// One HTTP call; its answer is in `self.body`.
     async fn post(&mut self, path: &str, body: &str) -> Result<(), Error> {
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: tenure\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
         self.out.extend(head.bytes());

@@ -128,16 +128,19 @@ impl Workers {
         self.shared.done.load(Ordering::Relaxed)
     }
 
-    /// Ends without a word if none of them has failed.
-    async fn stop(mut self) -> Result<Vec<u64>, Error> {
+    fn pick_ups(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.shared.pick_ups.lock().expect("no panic"))
+    }
+
+    /// Ends without a word if none of them has failed. Only after the harness has counted what went through their
+    /// connections.
+    async fn stop(mut self) -> Result<(), Error> {
         self.shared.is_over.store(true, Ordering::Relaxed);
         while let Some(end) = self.tasks.try_join_next() {
             end??;
         }
         self.tasks.shutdown().await;
-        Ok(std::mem::take(
-            &mut *self.shared.pick_ups.lock().expect("no panic"),
-        ))
+        Ok(())
     }
 }
 
@@ -184,7 +187,7 @@ pub(crate) async fn work_off(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
     harness
         .tell(json!({"jobs": workers.done(), "seconds": seconds}))
         .await?;
-    workers.stop().await.map(drop)
+    workers.stop().await
 }
 
 pub(crate) async fn pick_up(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
@@ -202,10 +205,9 @@ pub(crate) async fn pick_up(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
         sleep(Duration::from_millis(spec.number("gap_ms"))).await;
     }
     let answer = json!({"jobs": jobs, "seconds": began.elapsed().as_secs_f64()});
-    let pick_ups = workers.stop().await?;
-    harness
-        .tell(with(answer, quantiles(pick_ups, "pick_up_")))
-        .await
+    let answer = with(answer, quantiles(workers.pick_ups(), "pick_up_"));
+    harness.tell(answer).await?;
+    workers.stop().await
 }
 
 pub(crate) async fn open(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
@@ -216,10 +218,7 @@ pub(crate) async fn open(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
     sleep(Duration::from_millis(500)).await;
     harness.tell(json!({"ready": true})).await?;
     let (began, next) = (Instant::now(), Arc::new(AtomicU64::new(0)));
-    let (until, rate) = (
-        began + spec.seconds(),
-        spec.number("rate").max(1) as f64 * 1.0,
-    );
+    let (until, rate) = (began + spec.seconds(), spec.number("rate").max(1) as f64);
     let latencies = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = JoinSet::new();
     for mut caller in callers {
@@ -229,7 +228,7 @@ pub(crate) async fn open(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let due = began + Duration::from_secs_f64(number as f64 / rate);
                 if due >= until {
-                    return Ok(());
+                    return Ok(caller);
                 }
                 // Timers are a millisecond late, which is not the broker's doing: what counts is when all callers were
                 // busy at its time.
@@ -247,7 +246,7 @@ pub(crate) async fn open(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
             }
         });
     }
-    each(tasks).await?;
+    let callers = each(tasks).await?;
     let seconds = began.elapsed().as_secs_f64();
     let asked = (spec.seconds().as_secs_f64() * rate) as u64;
     let end = Instant::now() + Duration::from_secs(2);
@@ -257,10 +256,10 @@ pub(crate) async fn open(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
     let latencies = std::mem::take(&mut *latencies.lock().await);
     let answer = json!({"jobs": latencies.len(), "asked": asked, "seconds": seconds});
     let answer = with(answer, quantiles(latencies, ""));
-    let pick_ups = workers.stop().await?;
-    harness
-        .tell(with(answer, quantiles(pick_ups, "pick_up_")))
-        .await
+    let answer = with(answer, quantiles(workers.pick_ups(), "pick_up_"));
+    harness.tell(answer).await?;
+    drop(callers);
+    workers.stop().await
 }
 
 pub(crate) async fn churn(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
@@ -278,7 +277,7 @@ pub(crate) async fn churn(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
                 let payloads = spec.payloads(spec.number("batch") as usize);
                 caller.submit(&spec, &payloads).await?;
             }
-            Ok(())
+            Ok(caller)
         });
     }
     let mut marks = Vec::new();
@@ -286,14 +285,15 @@ pub(crate) async fn churn(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
         sleep_until((began + spec.seconds() * quarter / 4).into()).await;
         marks.push(workers.done());
     }
-    each(tasks).await?;
+    let callers = each(tasks).await?;
     let per = spec.seconds().as_secs_f64() / 4.0;
     let answer = json!({
         "jobs": marks[3], "seconds": spec.seconds().as_secs_f64(),
         "first_per_second": marks[0] as f64 / per, "last_per_second": (marks[3] - marks[2]) as f64 / per,
     });
     harness.tell(answer).await?;
-    workers.stop().await.map(drop)
+    drop(callers);
+    workers.stop().await
 }
 
 pub(crate) async fn idle(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
@@ -306,5 +306,5 @@ pub(crate) async fn idle(kind: Kind, spec: Arc<Spec>) -> Result<(), Error> {
     harness
         .tell(json!({"jobs": 0, "seconds": spec.seconds().as_secs_f64()}))
         .await?;
-    workers.stop().await.map(drop)
+    workers.stop().await
 }
