@@ -5,8 +5,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -49,17 +48,17 @@ impl Spec {
 }
 
 /// The conversation with the harness, on standard input and output.
-pub(crate) struct Harness(Lines<BufReader<Stdin>>);
+pub(crate) struct Harness;
 
 impl Harness {
     pub(crate) fn new() -> Self {
-        Self(BufReader::new(tokio::io::stdin()).lines())
+        Self
     }
 
     /// Tells how far this is, and waits for the harness.
     pub(crate) async fn tell(&mut self, message: Value) -> Result<(), Error> {
         println!("{message}");
-        self.0.next_line().await?;
+        spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await??;
         Ok(())
     }
 }
