@@ -256,7 +256,8 @@ def queue_peers(binary: Path, drivers: Path) -> list[Peer]:
     ]
 
 
-#: Peers that cannot be had by package name, with the reason.
-NOT_TO_BE_HAD = {
+#: Peers that are not measured, with the reason.
+NOT_MEASURED = {
     "River": "a Go module: none of apt, npm, PyPI and crates.io has it (Go itself can be had from PyPI)",
+    "taquba, apalis": "Rust libraries: they and all that they depend on would have to be compiled first",
 }

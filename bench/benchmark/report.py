@@ -180,6 +180,11 @@ def document(run: dict[str, Any], images: str) -> str:
     lines = [f"Measured on {run['when']}, in {run['minutes']:.0f} minutes.", ""]
     lines += ["| | |", "| --- | --- |", *(f"| {name} | {escaped(text) if name != 'command' else f'`{text}`'} |" for name, text in run["machine"].items()), ""]
     lines += ["Each figure is the median of the rounds, with the smallest and the largest in brackets.", ""]
+    if was_busy(run):
+        lines += [
+            "**The machine was busy with other work.** Seconds and latencies are far from what a quiet one would show, and each fsync waited "
+            "for others. Processor time per job, requests, bytes, and the order of the rows say more.", "",
+        ]
     said = ahead(results, peers)
     if said:
         lines += ["### Who is ahead", "", "Of the best row of Tenure, by the medians of this run:", "", *said, ""]
@@ -196,6 +201,11 @@ def document(run: dict[str, Any], images: str) -> str:
     if run["left_out"]:
         lines += ["Left out:", "", *(f"- {name}: {escaped(reason)}" for name, reason in run["left_out"].items()), ""]
     return "\n".join(lines)
+
+
+def was_busy(run: dict[str, Any]) -> bool:
+    """Whether other work waited for the processors when the run began."""
+    return float(run["machine"].get("load when it began", 0)) > run.get("cores", 1)
 
 
 def bars(results: list[Result], section: Section, peers: dict[str, str]) -> list[tuple[str, Figure, bool]]:
