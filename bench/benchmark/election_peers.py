@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from .processes import Server, servers
-from .queue_peers import Here, Postgres, answers, stop
+from .queue_peers import Here, Packaged, Postgres, answers, stop
 from .repository import ROOT
 
 CLIENT = str(ROOT / "bench/clients/elections.py")
@@ -29,15 +29,11 @@ class Etcd(servers.Server):
         await self.ready(self.try_command, "etcdctl", "--endpoints", url, "endpoint", "health")
 
 
-class JavaSource(servers.Debian):
+class JavaSource(Packaged):
     """ZooKeeper's package has no program on the path: it is there when its jar is."""
 
     def lacks(self) -> set[str]:
         return super().lacks() or (set() if Path(JAR).exists() else self.packages)
-
-    def version(self) -> str:
-        name = Path(JAR).resolve().stem
-        return name.rpartition("-")[2]
 
 
 class ZooKeeper(servers.Server):

@@ -64,6 +64,10 @@ def problem(results: Iterable[Result], section: str, peer: str) -> Optional[str]
 def number(value: float) -> str:
     """Three digits that matter, and no more."""
     size = abs(value)
+    if isinstance(value, int) and size < 1000:
+        return str(value)
+    if 0 < size < 0.1:
+        return f"{value:.2g}"
     if size >= 1000:
         rounded = round(value, 2 - len(str(int(size))) + 1)
         return f"{rounded:,.0f}"

@@ -51,6 +51,14 @@ class Here:
         return " ".join(said.split()[1:]) or "?"
 
 
+class Packaged(servers.Debian):
+    """A Debian package whose program does not tell its version."""
+
+    def version(self) -> str:
+        command = ["dpkg-query", "-W", "-f", "${Version}", next(name for name in self.packages if "jre" not in name)]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.partition("-")[0] or "?"
+
+
 def answers(port: int) -> None:
     socket.create_connection(("127.0.0.1", port), timeout=10).close()
 
@@ -108,7 +116,7 @@ class Redis(servers.Server):
 
 class Beanstalkd(servers.Server):
     name = "beanstalkd"
-    source = servers.Debian("beanstalkd", "beanstalkd")
+    source = Packaged("beanstalkd", "beanstalkd")
 
     async def start(self) -> None:
         self.port = servers.free_port()

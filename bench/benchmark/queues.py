@@ -108,7 +108,10 @@ class Queues:
             return await self.drive(peer, server, "idle", queue, seconds=settings.idle_seconds)
         concurrency = int(name.partition("-")[2])
         wanted = {"concurrency": concurrency, "preload": settings.jobs, "patience": settings.preload_seconds}
-        return await self.drive(peer, server, "workoff", queue, seconds=settings.seconds * 2, **wanted)
+        made = await self.drive(peer, server, "workoff", queue, seconds=settings.seconds * 2, **wanted)
+        if not made["jobs"]:
+            raise Failed(f"no job was done within {settings.seconds * 2:g} s")
+        return made
 
     async def depth(self, peer: Peer, server: Server, name: str, folder: Path) -> Result:
         """Fills a queue, looks at the server, and uses the queue while it is so deep."""
