@@ -1,0 +1,1 @@
+"""The benchmark against peers: see BENCHMARKS.md, and bench/run."""
