@@ -30,11 +30,17 @@ struct Part {
 }
 
 impl Identity {
-    /// Notes what the paths lead to now.
+    /// Notes what the paths lead to now. One that is given twice is looked at once: each check is made before and after
+    /// every request.
     pub(super) fn of(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> io::Result<Self> {
-        let parts = paths.into_iter().map(|path| Part::of(path.into()));
+        let mut parts: Vec<Part> = Vec::new();
+        for path in paths.into_iter().map(Into::into) {
+            if parts.iter().all(|part| part.path != path) {
+                parts.push(Part::of(path)?);
+            }
+        }
         Ok(Self {
-            parts: parts.collect::<Result<_, _>>()?,
+            parts,
             has_one_name: false,
         })
     }
@@ -153,4 +159,20 @@ fn is_absence(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_given_twice_is_looked_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        let identity = Identity::of([folder.path(), folder.path(), &other]).unwrap();
+        assert_eq!(identity.parts.len(), 2);
+        std::fs::remove_dir(&other).unwrap();
+        assert_eq!(identity.missing().unwrap(), Some(other.as_path()));
+    }
 }
