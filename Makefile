@@ -5,7 +5,7 @@
 MDBOOK_VERSION = 0.5.4
 MDBOOK = $${XDG_CACHE_HOME:-$$HOME/.cache}/tenure-test/mdbook-$(MDBOOK_VERSION)
 
-.PHONY: docs dist dist-test help test check fix sim model mutants fuzz overlap chaos chaos-failover chaos-clocks screenshots soak outbox-kills outbox-claims bench-outbox bench-store bench-election bench-queue bench-server bench-instructions bench-peers
+.PHONY: docs dist dist-test help test check fix sim model mutants fuzz overlap chaos chaos-failover chaos-clocks screenshots soak outbox-kills outbox-claims cost bench-outbox bench-store bench-election bench-queue bench-server bench-instructions bench-peers
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -86,6 +86,11 @@ screenshots: ## the pictures of the dashboard in docs/images, of a cluster that 
 	TENURE_SCREENSHOT_SECONDS=$(SCREENSHOT_SECONDS) scripts/with-servers --only chromium -- \
 		cargo test -p tenure-server --test it --locked the_pictures_of_the_documentation
 	cp "$${CARGO_TARGET_DIR:-target}"/screenshots/docs/*.webp docs/images/
+
+cost: MINUTES ?= 10
+cost: ## count what two idle brokers ask their store at default settings, and compare it with docs/cost.md; MINUTES=N
+	TENURE_COST_SECONDS=$$(( $(MINUTES) * 60 )) scripts/with-servers --only postgres,ceph -- \
+		cargo test -p tenure-server --test it --locked cost::idle_brokers_ask_what_the_page_says_on -- --nocapture
 
 soak: MINUTES ?= 60
 soak: ## what an open page costs the broker, and the browser over an hour; MINUTES=N

@@ -345,6 +345,35 @@ fn one_lease_of_two_that_is_given_up_is_soon_taken() {
     assert!(world.leads("b", QUEUE) && world.leads("a", ElectionName::CLUSTER));
 }
 
+/// Its session frees what it holds, so it must not say "gone" while work goes on, in whichever election.
+#[test]
+fn a_node_that_joins_another_election_leaves_only_after_its_work_in_the_first() {
+    let mut world = at_rest();
+    let led = [ElectionName::new(QUEUE).unwrap(), ElectionName::cluster()];
+    let terms = led.clone().map(|election| {
+        let (term, _) = world.nodes["a"].0.leads_until(&election).unwrap();
+        term
+    });
+    let join = Input::Join {
+        election: ElectionName::new("another").unwrap(),
+        priority: None,
+        new_lineage: Lineage(1),
+    };
+    world.step("a", join);
+    world.step("a", Input::Leave);
+    let state = |world: &World| {
+        let (record, _) = world.sessions[&Incarnation(1)].0.clone()?;
+        Some(record.state)
+    };
+    world.pass(seconds(100) + Config::default().ttl * 2);
+    assert_eq!(state(&world), Some(session::State::Alive));
+    for (election, term) in led.into_iter().zip(terms) {
+        world.step("a", Input::WorkEnded(election, term));
+    }
+    world.pass(seconds(100) + Config::default().ttl * 3);
+    assert_eq!(state(&world), Some(session::State::Gone));
+}
+
 #[test]
 fn a_dead_node_is_evicted_at_rest_too() {
     let mut world = at_rest();
