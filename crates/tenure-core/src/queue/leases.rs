@@ -213,6 +213,8 @@ impl Leases {
 
 #[cfg(test)]
 mod tests {
+    use tenure_api::EndedAs;
+
     use super::*;
     use crate::queue::tests::stories::{Story, id};
     use crate::queue::{Action, Claimed};
@@ -269,7 +271,8 @@ mod tests {
         assert!(leases.is_empty());
         assert_eq!(leases.next_deadline(), None);
         let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(1));
-        assert!(matches!(beat, Err(Lost::NotRunning { .. })));
+        let how = EndedAs::Completed;
+        assert_eq!(beat, Err(Lost::Ended { how }));
     }
 
     #[test]

@@ -12,6 +12,7 @@ fn row(seq: i64, group: Option<&str>, position: i64) -> Row {
         age: Duration::ZERO,
         bytes: 10,
         job: Err("none".to_owned()),
+        completes: None,
     }
 }
 
