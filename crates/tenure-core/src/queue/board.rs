@@ -69,15 +69,12 @@ impl Board {
         self.opening.range(from..).next().map(|&(opens, _)| opens)
     }
 
-    /// Replaces an entry by another one. The new one comes first here and below: a set with one entry would otherwise
-    /// free its memory and take it again.
     fn set(&mut self, job_type: Handle, queue: Handle, before: Option<Turn>, after: Option<Turn>) {
-        debug_assert_ne!(before, after);
-        if let Some(after) = after {
-            self.by_type.insert((job_type, after, queue));
-        }
         if let Some(before) = before {
             self.by_type.remove(&(job_type, before, queue));
+        }
+        if let Some(after) = after {
+            self.by_type.insert((job_type, after, queue));
         }
     }
 
@@ -144,11 +141,11 @@ impl Queue {
         };
         if shown != first {
             entry.shown = first;
-            if let Some(first) = first {
-                self.board.first.insert((first, queue));
-            }
             if let Some(shown) = shown {
                 self.board.first.remove(&(shown, queue));
+            }
+            if let Some(first) = first {
+                self.board.first.insert((first, queue));
             }
         }
     }

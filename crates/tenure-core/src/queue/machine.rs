@@ -511,9 +511,8 @@ impl Queue {
         if is_other {
             self.post_type(queue, shelf.job_type);
         }
-        // Running jobs count against a queue's limits.
-        let counts = shelf.class == Class::Running && self.queues[queue].has_limits();
-        if is_other || counts {
+        // Running jobs count against a queue's concurrency.
+        if is_other || shelf.class == Class::Running {
             self.post(queue);
         }
     }

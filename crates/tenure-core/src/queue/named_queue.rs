@@ -35,14 +35,13 @@ impl NamedQueue {
         if shelf.class != Class::Ready || change.before == change.after {
             return false;
         }
-        // In this order, so that a map with one entry keeps its memory.
-        if let Some(after) = change.after {
-            self.heads.insert((shelf.rank, after), shelf.job_type);
-            self.ages.insert((after, shelf.rank));
-        }
         if let Some(before) = change.before {
             self.heads.remove(&(shelf.rank, before));
             self.ages.remove(&(before, shelf.rank));
+        }
+        if let Some(after) = change.after {
+            self.heads.insert((shelf.rank, after), shelf.job_type);
+            self.ages.insert((after, shelf.rank));
         }
         true
     }
@@ -52,11 +51,6 @@ impl NamedQueue {
         let &(sequence, rank) = self.ages.first()?;
         let turn = (rank, sequence);
         Some((*self.heads.get(&turn)?, turn))
-    }
-
-    /// Whether what runs has a say in what may be claimed.
-    pub(crate) fn has_limits(&self) -> bool {
-        self.options.concurrency.is_some() || self.options.rate.is_some()
     }
 
     /// Whether it has jobs or settings. One that has neither is only the name of a job that was forgotten.

@@ -28,22 +28,12 @@ struct Block {
 
 impl Order {
     pub(crate) fn put(&mut self, sequence: u64, handle: Handle) {
-        let block = self.block(sequence / BLOCK);
-        block.mask |= bit(sequence);
-        block.handles[within(sequence)] = handle;
-    }
-
-    fn block(&mut self, number: u64) -> &mut Block {
-        // Nearly always a job comes to the end, beside the one before it: the last entry is found without a search.
-        let last = self.blocks.last_key_value();
-        if last.is_some_and(|(&last, _)| last == number) {
-            let last = self.blocks.last_entry();
-            return last.expect("it was there just now").into_mut();
-        }
-        self.blocks.entry(number).or_insert_with(|| Block {
+        let block = self.blocks.entry(sequence / BLOCK).or_insert(Block {
             mask: 0,
             handles: [Handle::LEAST; BLOCK_PLACES],
-        })
+        });
+        block.mask |= bit(sequence);
+        block.handles[within(sequence)] = handle;
     }
 
     pub(crate) fn take(&mut self, sequence: u64) {
