@@ -5,7 +5,7 @@
 MDBOOK_VERSION = 0.5.4
 MDBOOK = $${XDG_CACHE_HOME:-$$HOME/.cache}/tenure-test/mdbook-$(MDBOOK_VERSION)
 
-.PHONY: docs dist dist-test help test check fix sim model mutants fuzz overlap chaos chaos-failover chaos-clocks screenshots soak outbox-kills outbox-claims bench-outbox bench-store bench-election bench-queue bench-server
+.PHONY: docs dist dist-test help test check fix sim model mutants fuzz overlap chaos chaos-failover chaos-clocks screenshots soak outbox-kills outbox-claims bench-outbox bench-store bench-election bench-queue bench-server bench-memory
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -117,3 +117,7 @@ bench-queue: ## speed, depth, recovery and latency of the queue; ONLY=depth for 
 
 bench-server: ## pick-up latency, and durable submits beside a bare server; ONLY=reads for reads of a large queue
 	cargo bench -p tenure-server --bench server --locked -- $(ONLY)
+
+bench-memory: ## how much memory a broker takes for each job that waits, at 230,000 and 1,000,000 jobs
+	cargo build --profile dist -p tenure-cli --locked
+	scripts/bench-memory target/dist/tenure
