@@ -23,7 +23,7 @@ use super::hash::Hash;
 use super::kept::Running;
 use super::machine::Queue;
 use super::rules::Rules;
-use super::shelves::{Class, Shelf, Turn};
+use super::shelves::{Class, Turn};
 use super::slab::Handle;
 use super::{Claimed, Key, Token};
 use crate::{JobId, JobType, QueueName};
@@ -490,21 +490,10 @@ impl Queue {
     }
 
     fn job_of(&self, source: Source) -> Handle {
-        let Source {
-            turn: (rank, sequence),
-            queue,
-            job_type,
-        } = source;
-        let job_type = job_type.unwrap_or_else(|| self.queues[queue].heads[&(rank, sequence)]);
-        let shelf = Shelf {
-            queue,
-            job_type,
-            class: Class::Ready,
-            rank,
-        };
-        self.shelves
-            .get(shelf, sequence)
-            .expect("the head of a shelf stands on it")
+        let (_, sequence) = source.turn;
+        self.orders[Class::Ready as usize]
+            .get(sequence)
+            .expect("the head of a shelf of ready jobs is in their order")
     }
 }
 

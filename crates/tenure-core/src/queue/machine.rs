@@ -446,7 +446,7 @@ impl Queue {
 
     pub(super) fn place(&mut self, handle: Handle) {
         let job = &self.jobs[handle];
-        let change = self.shelves.put(job.shelf(), job.sequence, handle);
+        let change = self.shelves.put(job.shelf(), job.sequence);
         self.orders[job.class as usize].put(job.sequence, handle);
         self.totals[job.class as usize] += 1;
         let queue = &mut self.queues[job.queue];

@@ -18,11 +18,10 @@ impl Queue {
     fn check_jobs(&self) {
         let shelved: Vec<_> = self.shelves.iter().collect();
         assert_eq!(shelved.len(), self.jobs.len());
-        for (shelf, sequence, handle) in shelved {
-            assert_eq!(
-                (shelf, sequence),
-                (self.jobs[handle].shelf(), self.jobs[handle].sequence)
-            );
+        for (shelf, sequence) in shelved {
+            let handle = self.orders[shelf.class as usize].get(sequence);
+            let job = &self.jobs[handle.expect("what is on a shelf is in its order")];
+            assert_eq!((shelf, sequence), (job.shelf(), job.sequence));
         }
         let mut ordered = 0;
         for class in Class::ALL {
@@ -131,7 +130,7 @@ impl Queue {
         for (_, handle, queue) in self.queues.iter() {
             let mut counts = [0; Class::COUNT];
             let mut heads = BTreeSet::new();
-            for (shelf, sequence, _) in self
+            for (shelf, sequence) in self
                 .shelves
                 .iter()
                 .filter(|(shelf, ..)| shelf.queue == handle)
@@ -175,7 +174,7 @@ impl Queue {
                 assert_eq!(Some(turn), self.shelves.turn(handle, job_type));
             }
             let oldest = queue.heads.keys().map(|&(_, sequence)| sequence).min();
-            assert_eq!(queue.oldest().map(|(_, (_, sequence))| sequence), oldest);
+            assert_eq!(queue.oldest(), oldest);
             assert_eq!(queue.standing, self.standing(handle));
             let shown = match queue.standing {
                 Standing::Open => queue.heads.keys().next().copied(),
