@@ -251,7 +251,7 @@ impl Queue {
         };
         let held: Vec<Handle> = self.held(&claim.request.worker, key).collect();
         let again = held.into_iter().filter_map(|handle| {
-            let running = self.edit(handle).running.as_mut()?;
+            let running = self.edit(handle).running_mut()?;
             running.is_repeated = true;
             let (token, lease_ms) = (running.token, running.lease_ms);
             Some(self.claimed(handle, token, lease_ms))
@@ -270,14 +270,14 @@ impl Queue {
         let of_key = self.keyed.range((key, 0)..=(key, u64::MAX));
         let jobs = of_key.map(|(_, &handle)| handle);
         jobs.filter(move |&handle| {
-            let running = self.jobs[handle].running.as_ref();
+            let running = self.jobs[handle].running();
             running.is_some_and(|running| running.worker == *worker)
         })
     }
 
     /// The claim of a job can be found by its key from now on, if it has one.
     pub(crate) fn note_key(&mut self, handle: Handle) {
-        if let Some(running) = &self.jobs[handle].running
+        if let Some(running) = self.jobs[handle].running()
             && let Some(key) = running.key
         {
             self.keyed.insert((key, running.token.number), handle);
@@ -286,7 +286,8 @@ impl Queue {
 
     /// A job is not claimed any more.
     pub(crate) fn drop_claim(&mut self, handle: Handle) {
-        if let Some(running) = self.edit(handle).running.take()
+        let course = self.edit(handle).course.as_mut();
+        if let Some(running) = course.and_then(|course| course.running.take())
             && let Some(key) = running.key
         {
             self.keyed.remove(&(key, running.token.number));
@@ -378,9 +379,9 @@ impl Queue {
             nonce: nonce(claim.nonce, self.claims),
         };
         let (now, rules) = (self.now, self.rules);
-        let job = self.edit(handle);
-        job.attempt += 1;
-        job.running = Some(Box::new(Running {
+        let course = self.edit(handle).course_mut();
+        course.attempt += 1;
+        course.running = Some(Box::new(Running {
             token,
             worker: request.worker.clone(),
             lease_ms: request.lease_ms,
@@ -411,7 +412,7 @@ impl Queue {
     /// Who runs a job, and by which token; none if nobody does.
     #[must_use]
     pub fn running_claim(&self, id: &JobId) -> Option<(&Key, Token)> {
-        let running = self.jobs[self.find(id)?].running.as_ref()?;
+        let running = self.jobs[self.find(id)?].running()?;
         Some((&running.worker, running.token))
     }
 
@@ -427,10 +428,10 @@ impl Queue {
             });
         };
         let job = &self.jobs[handle];
-        match &job.running {
+        match job.running() {
             Some(running) if running.token == token => Ok(handle),
             Some(_) => Err(Lost::Superseded {
-                attempt: job.attempt,
+                attempt: job.course().attempt,
             }),
             None => Err(Lost::NotRunning {
                 state: job.class.state(),

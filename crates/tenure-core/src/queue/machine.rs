@@ -377,7 +377,7 @@ impl Queue {
         self.finishes += 1;
         let finish = self.finishes;
         let job = self.edit(handle);
-        job.finish = finish;
+        job.course_mut().finish = finish;
         let sequence = job.sequence;
         let is_counted = class == Class::Completed && self.rules >= Rules::THIRD;
         if is_counted && self.queues.name(self.jobs[handle].queue).as_str() == QUEUE_DEFAULT {
@@ -469,7 +469,7 @@ impl Queue {
             }
             Class::Blocked => {}
             Class::Completed | Class::Cancelled | Class::Dead => {
-                self.finished[finished_place(job.class)].insert(job.finish, handle);
+                self.finished[finished_place(job.class)].insert(job.course().finish, handle);
             }
         }
         self.posted(name, shelf, is_other);
@@ -500,7 +500,7 @@ impl Queue {
             }
             Class::Blocked => {}
             Class::Completed | Class::Cancelled | Class::Dead => {
-                self.finished[finished_place(job.class)].remove(&job.finish);
+                self.finished[finished_place(job.class)].remove(&job.course().finish);
             }
         }
         self.posted(name, shelf, is_other);

@@ -186,6 +186,7 @@ impl Queue {
         }
         let job = self.take_out(handle);
         let said = job.extra.as_ref().map_or(Said::NOTHING, |extra| extra.said);
+        let last_end = job.course().last_end;
         let result = job.extra.and_then(|extra| extra.result);
         // It goes on using the names that the job used.
         self.insert_remnant(Remnant {
@@ -198,7 +199,7 @@ impl Queue {
             job_type: job.job_type,
             class: job.class,
             result,
-            last_end: job.last_end,
+            last_end,
             said,
         });
     }

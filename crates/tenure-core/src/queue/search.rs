@@ -100,7 +100,7 @@ impl Queue {
             || words.are_in(self.queues.name(job.queue).as_str(), bytes)
             || key(job.unique_key())
             || key(job.group_key())
-            || key(job.running.as_deref().map(|running| &running.worker))
+            || key(job.running().map(|running| &running.worker))
             || extra
                 .and_then(|extra| extra.error.as_deref())
                 .is_some_and(|error| words.are_in(error, bytes))

@@ -44,19 +44,24 @@ impl Queue {
             assert_eq!(self.find(&job.id), Some(handle));
             assert!(job.sequence <= self.sequence);
             assert_eq!(
-                job.running.is_some(),
+                job.running().is_some(),
                 job.class == Class::Running,
                 "{}",
                 job.id
             );
-            assert_eq!(job.finish > 0, job.class.is_finished(), "{}", job.id);
-            assert!(job.attempt <= job.max_attempts, "{}", job.id);
+            assert_eq!(
+                job.course().finish > 0,
+                job.class.is_finished(),
+                "{}",
+                job.id
+            );
+            assert!(job.course().attempt <= job.max_attempts, "{}", job.id);
             let queue = self.queues.name(job.queue);
             if let Some(key) = job.unique_key().filter(|_| !job.class.is_finished()) {
                 assert_eq!(self.holder_of_key(queue, Some(key)), Some(handle));
                 assert!(keys.insert((queue, key)), "two jobs hold one key");
             }
-            if let Some(running) = &job.running
+            if let Some(running) = job.running()
                 && let Some(key) = running.key
             {
                 keyed += 1;
@@ -73,7 +78,10 @@ impl Queue {
             if job.class.is_finished() {
                 let place = finished_place(job.class);
                 finished[place] += 1;
-                assert_eq!(self.finished[place].get(&job.finish), Some(&handle));
+                assert_eq!(
+                    self.finished[place].get(&job.course().finish),
+                    Some(&handle)
+                );
             }
         }
         assert_eq!(scheduled, self.scheduled.len());
