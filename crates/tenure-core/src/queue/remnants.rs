@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use super::Payload;
 use super::end::{LastEnd, Said};
 use super::hash::Hash;
-use super::machine::Queue;
+use super::machine::{Queue, hash_of};
 use super::rules::Rules;
 use super::shelves::Class;
 use super::slab::{Handle, Slab};
@@ -206,13 +206,15 @@ impl Queue {
 
     /// Takes one in, behind all others.
     pub(crate) fn insert_remnant(&mut self, mut remnant: Remnant) {
-        let hash = self.hash_of_id(&remnant.id);
+        let (hash, seed) = (self.hash_of_id(&remnant.id), self.seed());
         let remnants = &mut self.remnants;
         remnants.last += 1;
         remnant.number = remnants.last;
         remnants.bytes += remnant.bytes();
         let handle = remnants.entries.insert(remnant);
-        remnants.ids.insert(hash, handle);
+        let entries = &remnants.entries;
+        let rehash = |handle| hash_of(seed, entries[handle].id.as_str());
+        remnants.ids.insert(hash, handle, rehash);
         remnants.order.insert(remnants.last, handle);
     }
 
