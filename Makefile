@@ -5,7 +5,7 @@
 MDBOOK_VERSION = 0.5.4
 MDBOOK = $${XDG_CACHE_HOME:-$$HOME/.cache}/tenure-test/mdbook-$(MDBOOK_VERSION)
 
-.PHONY: docs dist dist-test help test check fix sim model mutants fuzz overlap chaos chaos-failover chaos-clocks screenshots soak outbox-kills outbox-claims cost bench-outbox bench-store bench-election bench-queue bench-server bench-instructions bench-peers
+.PHONY: docs dist dist-test help test check fix sim model mutants fuzz overlap chaos chaos-failover chaos-clocks screenshots soak outbox-kills outbox-claims cost bench-outbox bench-store bench-election bench-queue bench-server bench-instructions bench-memory bench-peers
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -130,3 +130,7 @@ PEERS ?=
 bench-peers: MINUTES ?= 14
 bench-peers: ## other queues and elections beside ours, in 15 minutes; ONLY=submit,workoff PEERS=bullmq,nats DEPTHS= ELECTIONS= MINUTES= WRITE=1
 	bench/run --only "$(ONLY)" --peers "$(PEERS)" --minutes $(MINUTES) $(if $(DEPTHS),--depths $(DEPTHS)) $(if $(ELECTIONS),--elections $(ELECTIONS)) $(if $(WRITE),--write)
+
+bench-memory: ## how much memory a broker takes for each job that waits, at 230,000 and 1,000,000 jobs
+	cargo build --profile dist -p tenure-cli --locked
+	scripts/bench-memory target/dist/tenure

@@ -23,7 +23,7 @@ use super::hash::Hash;
 use super::kept::Running;
 use super::machine::Queue;
 use super::rules::Rules;
-use super::shelves::{Class, Shelf, Turn};
+use super::shelves::{Class, Turn};
 use super::slab::Handle;
 use super::{Claimed, Key, Token};
 use crate::{JobId, JobType, QueueName};
@@ -251,7 +251,7 @@ impl Queue {
         };
         let held: Vec<Handle> = self.held(&claim.request.worker, key).collect();
         let again = held.into_iter().filter_map(|handle| {
-            let running = self.edit(handle).running.as_mut()?;
+            let running = self.edit(handle).running_mut()?;
             running.is_repeated = true;
             let (token, lease_ms) = (running.token, running.lease_ms);
             Some(self.claimed(handle, token, lease_ms))
@@ -270,14 +270,14 @@ impl Queue {
         let of_key = self.keyed.range((key, 0)..=(key, u64::MAX));
         let jobs = of_key.map(|(_, &handle)| handle);
         jobs.filter(move |&handle| {
-            let running = self.jobs[handle].running.as_ref();
+            let running = self.jobs[handle].running();
             running.is_some_and(|running| running.worker == *worker)
         })
     }
 
     /// The claim of a job can be found by its key from now on, if it has one.
     pub(crate) fn note_key(&mut self, handle: Handle) {
-        if let Some(running) = &self.jobs[handle].running
+        if let Some(running) = self.jobs[handle].running()
             && let Some(key) = running.key
         {
             self.keyed.insert((key, running.token.number), handle);
@@ -286,7 +286,8 @@ impl Queue {
 
     /// A job is not claimed any more.
     pub(crate) fn drop_claim(&mut self, handle: Handle) {
-        if let Some(running) = self.edit(handle).running.take()
+        let course = self.edit(handle).course.as_mut();
+        if let Some(running) = course.and_then(|course| course.running.take())
             && let Some(key) = running.key
         {
             self.keyed.remove(&(key, running.token.number));
@@ -378,9 +379,9 @@ impl Queue {
             nonce: nonce(claim.nonce, self.claims),
         };
         let (now, rules) = (self.now, self.rules);
-        let job = self.edit(handle);
-        job.attempt += 1;
-        job.running = Some(Box::new(Running {
+        let course = self.edit(handle).course_mut();
+        course.attempt += 1;
+        course.running = Some(Box::new(Running {
             token,
             worker: request.worker.clone(),
             lease_ms: request.lease_ms,
@@ -413,7 +414,7 @@ impl Queue {
     /// Who runs a job, and by which token; none if nobody does.
     #[must_use]
     pub fn running_claim(&self, id: &JobId) -> Option<(&Key, Token)> {
-        let running = self.jobs[self.find(id)?].running.as_ref()?;
+        let running = self.jobs[self.find(id)?].running()?;
         Some((&running.worker, running.token))
     }
 
@@ -429,10 +430,10 @@ impl Queue {
             });
         };
         let job = &self.jobs[handle];
-        match &job.running {
+        match job.running() {
             Some(running) if running.token == token => Ok(handle),
             Some(_) => Err(Lost::Superseded {
-                attempt: job.attempt,
+                attempt: job.course().attempt,
             }),
             None => Err(Lost::NotRunning {
                 state: job.class.state(),
@@ -492,21 +493,10 @@ impl Queue {
     }
 
     fn job_of(&self, source: Source) -> Handle {
-        let Source {
-            turn: (rank, sequence),
-            queue,
-            job_type,
-        } = source;
-        let job_type = job_type.unwrap_or_else(|| self.queues[queue].heads[&(rank, sequence)]);
-        let shelf = Shelf {
-            queue,
-            job_type,
-            class: Class::Ready,
-            rank,
-        };
-        self.shelves
-            .get(shelf, sequence)
-            .expect("the head of a shelf stands on it")
+        let (_, sequence) = source.turn;
+        self.orders[Class::Ready as usize]
+            .get(sequence)
+            .expect("the head of a shelf of ready jobs is in their order")
     }
 }
 

@@ -111,8 +111,7 @@ impl Said {
     }
 }
 
-/// The last claim of a job that its worker has ended. Without gaps, since every job may have one: as it is, a job
-/// still fits into two cache lines.
+/// The last claim of a job that its worker has ended. Without gaps, since every job that has run has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(Token, End)", into = "(Token, End)")]
 #[repr(Rust, packed)]
@@ -157,7 +156,7 @@ impl Queue {
             return;
         }
         let job = self.edit(handle);
-        job.last_end = Some((token, end).into());
+        job.course_mut().last_end = Some((token, end).into());
         // Few say anything that is not kept as an error, so few have this for its sake.
         if job.extra.is_some() || !said.is_nothing() {
             job.extra_mut().said = said;
@@ -172,7 +171,7 @@ impl Queue {
                 let extra = job.extra.as_deref();
                 let said = extra.map_or(Said::NOTHING, |extra| extra.said);
                 (
-                    job.last_end,
+                    job.course().last_end,
                     said,
                     extra.and_then(|extra| extra.result.as_ref()),
                 )

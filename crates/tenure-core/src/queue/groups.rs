@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 use super::Key;
-use super::hash::Hash;
+use super::machine::hash_of;
 use super::slab::{Handle, Slab};
 use super::table::Table;
 
@@ -51,7 +51,7 @@ impl Groups {
     /// Adds a job to its group.
     pub(crate) fn join(&mut self, queue: Handle, key: &Key, sequence: u64, job: Handle) -> Handle {
         let group = self.find(queue, key).unwrap_or_else(|| {
-            let hash = self.hash(key);
+            let (hash, seed) = (self.hash(key), self.seed);
             let group = self.groups.insert(Group {
                 queue,
                 key: key.clone(),
@@ -59,7 +59,9 @@ impl Groups {
                 open: None,
                 running: None,
             });
-            self.by_key.insert(hash, group);
+            let groups = &self.groups;
+            let rehash = |group| hash_of(seed, groups[group].key.as_str());
+            self.by_key.insert(hash, group, rehash);
             group
         });
         self.groups[group].members += 1;
@@ -88,9 +90,7 @@ impl Groups {
     }
 
     fn hash(&self, key: &Key) -> u64 {
-        let mut hash = Hash::new(self.seed);
-        hash.text(key.as_str());
-        hash.finish()
+        hash_of(self.seed, key.as_str())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &Group)> {

@@ -59,7 +59,7 @@ impl Leases {
         let mut leases = Self::default();
         for (_, handle) in queue.orders[Class::Running as usize].from(PageStart::After(0)) {
             let job = &queue.jobs[handle];
-            let running = job.running.as_ref().expect("a running job has a claim");
+            let running = job.running().expect("a running job has a claim");
             leases.grant(job.id.clone(), running.token, running.lease_ms, now);
         }
         leases
@@ -171,14 +171,14 @@ impl Leases {
     /// What the worker that runs a job last said of its progress.
     #[must_use]
     pub fn progress(&self, queue: &Queue, id: &JobId) -> Option<&Payload> {
-        let running = queue.jobs[queue.find(id)?].running.as_ref()?;
+        let running = queue.jobs[queue.find(id)?].running()?;
         self.leases.get(&running.token.number)?.progress.as_ref()
     }
 
     /// How long ago the worker that runs a job was heard from.
     #[must_use]
     pub fn silence(&self, queue: &Queue, id: &JobId, now: Moment) -> Option<Duration> {
-        let running = queue.jobs[queue.find(id)?].running.as_ref()?;
+        let running = queue.jobs[queue.find(id)?].running()?;
         let lease = self.leases.get(&running.token.number)?;
         let left = lease.deadline?.since(now);
         Some(lease.length.saturating_sub(left))

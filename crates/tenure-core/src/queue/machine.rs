@@ -333,7 +333,9 @@ impl Queue {
         let hash = self.hash_of_id(&job.id);
         let finished = job.class.is_finished();
         let handle = self.jobs.insert(job);
-        self.ids.insert(hash, handle);
+        let (jobs, seed) = (&self.jobs, self.seed);
+        let rehash = |handle| hash_of(seed, jobs[handle].id.as_str());
+        self.ids.insert(hash, handle, rehash);
         if !finished {
             self.hold_keys(handle);
         }
@@ -377,7 +379,7 @@ impl Queue {
         self.finishes += 1;
         let finish = self.finishes;
         let job = self.edit(handle);
-        job.finish = finish;
+        job.course_mut().finish = finish;
         let sequence = job.sequence;
         let is_counted = class == Class::Completed && self.rules >= Rules::THIRD;
         if is_counted && self.queues.name(self.jobs[handle].queue).as_str() == QUEUE_DEFAULT {
@@ -401,7 +403,12 @@ impl Queue {
     pub(crate) fn hold_keys(&mut self, handle: Handle) {
         if self.jobs[handle].unique_key().is_some() {
             let hash = self.hash_of_unique(handle);
-            self.unique.insert(hash, handle);
+            let (jobs, seed) = (&self.jobs, self.seed);
+            let rehash = |handle| {
+                let key = jobs[handle].unique_key();
+                hash_of(seed, key.map_or("", Key::as_str))
+            };
+            self.unique.insert(hash, handle, rehash);
         }
         let job = &self.jobs[handle];
         if let Some(key) = job.group_key() {
@@ -446,7 +453,7 @@ impl Queue {
 
     pub(super) fn place(&mut self, handle: Handle) {
         let job = &self.jobs[handle];
-        let change = self.shelves.put(job.shelf(), job.sequence, handle);
+        let change = self.shelves.put(job.shelf(), job.sequence);
         self.orders[job.class as usize].put(job.sequence, handle);
         self.totals[job.class as usize] += 1;
         let queue = &mut self.queues[job.queue];
@@ -469,7 +476,7 @@ impl Queue {
             }
             Class::Blocked => {}
             Class::Completed | Class::Cancelled | Class::Dead => {
-                self.finished[finished_place(job.class)].insert(job.finish, handle);
+                self.finished[finished_place(job.class)].insert(job.course().finish, handle);
             }
         }
         self.posted(name, shelf, is_other);
@@ -500,7 +507,7 @@ impl Queue {
             }
             Class::Blocked => {}
             Class::Completed | Class::Cancelled | Class::Dead => {
-                self.finished[finished_place(job.class)].remove(&job.finish);
+                self.finished[finished_place(job.class)].remove(&job.course().finish);
             }
         }
         self.posted(name, shelf, is_other);
@@ -539,15 +546,15 @@ impl Queue {
     }
 
     pub(crate) fn hash_of_id(&self, id: &JobId) -> u64 {
-        let mut hash = Hash::new(self.seed);
-        hash.text(id.as_str());
-        hash.finish()
+        hash_of(self.seed, id.as_str())
     }
 
     fn hash_of_key(&self, key: &Key) -> u64 {
-        let mut hash = Hash::new(self.seed);
-        hash.text(key.as_str());
-        hash.finish()
+        hash_of(self.seed, key.as_str())
+    }
+
+    pub(crate) const fn seed(&self) -> u64 {
+        self.seed
     }
 
     pub(super) fn hash_of_unique(&self, handle: Handle) -> u64 {
@@ -563,6 +570,13 @@ impl Queue {
             job_type: self.types.name(job.job_type).clone(),
         }
     }
+}
+
+/// Where a text is in a table.
+pub(crate) fn hash_of(seed: u64, text: &str) -> u64 {
+    let mut hash = Hash::new(seed);
+    hash.text(text);
+    hash.finish()
 }
 
 /// Where in `finished`.

@@ -46,11 +46,9 @@ impl NamedQueue {
         true
     }
 
-    /// The claimable job that stands first in the log: its type and its turn.
-    pub(crate) fn oldest(&self) -> Option<(Handle, Turn)> {
-        let &(sequence, rank) = self.ages.first()?;
-        let turn = (rank, sequence);
-        Some((*self.heads.get(&turn)?, turn))
+    /// The place of the claimable job that stands first in the log.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.ages.first().map(|&(sequence, _)| sequence)
     }
 
     /// Whether it has jobs or settings. One that has neither is only the name of a job that was forgotten.

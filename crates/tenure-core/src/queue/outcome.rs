@@ -86,7 +86,7 @@ impl Queue {
             self.finish(handle, Class::Cancelled, events);
             return Released::Cancelled;
         }
-        job.attempt -= 1;
+        job.course_mut().attempt -= 1;
         self.drop_claim(handle);
         events.push(Event::Released { id, token, queue });
         // It was claimed by a time that was wrong.
@@ -103,7 +103,7 @@ impl Queue {
         let Ok(handle) = self.holder(&claim.id, claim.token) else {
             return;
         };
-        let running = self.jobs[handle].running.as_ref();
+        let running = self.jobs[handle].running();
         if running.is_some_and(|running| !running.is_repeated) {
             self.hand_back(handle, claim.token, events);
         }
@@ -124,7 +124,7 @@ impl Queue {
         if error.is_some() || job.extra.is_some() {
             job.extra_mut().error = error;
         }
-        let attempt = job.attempt;
+        let attempt = job.course().attempt;
         if job.cancel_requested() {
             let token = Some(token);
             events.push(Event::Cancelled { id, token, queue });
@@ -178,7 +178,7 @@ impl Queue {
         if class.is_finished() {
             return Err(refused(class));
         }
-        if let Some(running) = &mut self.edit(handle).running {
+        if let Some(running) = self.edit(handle).running_mut() {
             running.cancel_requested = true;
             events.push(Event::CancelRequested { id: id.clone() });
             return Ok(Cancelled::Requested);
@@ -222,8 +222,9 @@ impl Queue {
         job.run_at = now;
         job.is_run_at_given = false;
         if class != Class::Scheduled {
-            job.attempt = 0;
-            job.finish = 0;
+            let course = job.course_mut();
+            course.attempt = 0;
+            course.finish = 0;
         }
         self.make_ready(handle, events);
         Ok(())

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use super::Payload;
 use super::end::{LastEnd, Said};
 use super::hash::Hash;
-use super::machine::Queue;
+use super::machine::{Queue, hash_of};
 use super::rules::Rules;
 use super::shelves::Class;
 use super::slab::{Handle, Slab};
@@ -186,6 +186,7 @@ impl Queue {
         }
         let job = self.take_out(handle);
         let said = job.extra.as_ref().map_or(Said::NOTHING, |extra| extra.said);
+        let last_end = job.course().last_end;
         let result = job.extra.and_then(|extra| extra.result);
         // It goes on using the names that the job used.
         self.insert_remnant(Remnant {
@@ -198,20 +199,22 @@ impl Queue {
             job_type: job.job_type,
             class: job.class,
             result,
-            last_end: job.last_end,
+            last_end,
             said,
         });
     }
 
     /// Takes one in, behind all others.
     pub(crate) fn insert_remnant(&mut self, mut remnant: Remnant) {
-        let hash = self.hash_of_id(&remnant.id);
+        let (hash, seed) = (self.hash_of_id(&remnant.id), self.seed());
         let remnants = &mut self.remnants;
         remnants.last += 1;
         remnant.number = remnants.last;
         remnants.bytes += remnant.bytes();
         let handle = remnants.entries.insert(remnant);
-        remnants.ids.insert(hash, handle);
+        let entries = &remnants.entries;
+        let rehash = |handle| hash_of(seed, entries[handle].id.as_str());
+        remnants.ids.insert(hash, handle, rehash);
         remnants.order.insert(remnants.last, handle);
     }
 

@@ -6,7 +6,7 @@
 
 use super::kept::Kept;
 use super::machine::Queue;
-use super::shelves::{Class, Merge, Row};
+use super::shelves::{Class, Merge, Row, Shelf};
 use super::slab::Handle;
 use super::view::{Filter, PageStart};
 use super::{Key, Page};
@@ -68,9 +68,13 @@ impl Queue {
         };
         let is_meant = |class: Class| filter.state.is_none_or(|state| class.state() == state);
         let jobs = match &filter.queue {
-            Some(name) => self.shelves.from(from, self.queues.find(name)?, |shelf| {
-                is_meant(shelf.class) && job_type.is_none_or(|meant| shelf.job_type == meant)
-            }),
+            Some(name) => {
+                let matches = |shelf: &Shelf| {
+                    is_meant(shelf.class) && job_type.is_none_or(|meant| shelf.job_type == meant)
+                };
+                let queue = self.queues.find(name)?;
+                self.shelves.from(from, queue, matches, &self.orders)
+            }
             None => self.orders_from(from, is_meant),
         };
         Some(Candidates { jobs, job_type })
@@ -96,7 +100,7 @@ impl Queue {
             || words.are_in(self.queues.name(job.queue).as_str(), bytes)
             || key(job.unique_key())
             || key(job.group_key())
-            || key(job.running.as_deref().map(|running| &running.worker))
+            || key(job.running().map(|running| &running.worker))
             || extra
                 .and_then(|extra| extra.error.as_deref())
                 .is_some_and(|error| words.are_in(error, bytes))

@@ -2,16 +2,16 @@
 //! the log.
 //!
 //! That one index serves claims (the first of the ready shelves), and pages and searches of one queue (a merge of
-//! the shelves that match), and costs a job one entry. Ready jobs have a shelf for each priority, so that the first
-//! of a shelf is the one to run. What is asked of all queues together is in `order.rs`.
+//! the shelves that match). It holds places only, a bit for each where many are side by side: which job stands there, the
+//! order of its class says, and what is asked of all queues together is there too. Ready jobs have a shelf for each priority,
+//! so that the first of a shelf is the one to run.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::collections::btree_map::{BTreeMap, Range};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Bound;
 
 use super::State;
-use super::order::Walk;
+use super::order::{Jobs, Marks, Order, Places, Walk};
 use super::slab::Handle;
 use super::view::PageStart;
 
@@ -72,7 +72,7 @@ pub(crate) type Turn = (u8, u64);
 
 #[derive(Debug, Default)]
 pub(crate) struct Shelves {
-    shelves: BTreeMap<Shelf, BTreeMap<u64, Handle>>,
+    shelves: BTreeMap<Shelf, Places>,
 }
 
 /// How the first of a shelf changed.
@@ -84,10 +84,10 @@ pub(crate) struct FirstChange {
 
 impl Shelves {
     /// Puts a job on a shelf.
-    pub(crate) fn put(&mut self, shelf: Shelf, sequence: u64, handle: Handle) -> FirstChange {
-        let jobs = self.shelves.entry(shelf).or_default();
-        let before = first(jobs);
-        jobs.insert(sequence, handle);
+    pub(crate) fn put(&mut self, shelf: Shelf, sequence: u64) -> FirstChange {
+        let places = self.shelves.entry(shelf).or_default();
+        let before = places.first();
+        places.put(sequence);
         FirstChange {
             before,
             after: Some(before.map_or(sequence, |first| first.min(sequence))),
@@ -96,13 +96,14 @@ impl Shelves {
 
     /// Takes a job from its shelf.
     pub(crate) fn take(&mut self, shelf: Shelf, sequence: u64) -> FirstChange {
-        let jobs = self
+        let places = self
             .shelves
             .get_mut(&shelf)
             .expect("a job stands on its shelf");
-        let before = first(jobs);
-        jobs.remove(&sequence).expect("a job stands on its shelf");
-        let after = first(jobs);
+        let before = places.first();
+        let was_there = places.take(sequence);
+        assert!(was_there, "a job stands on its shelf");
+        let after = places.first();
         if after.is_none() {
             self.shelves.remove(&shelf);
         }
@@ -121,30 +122,25 @@ impl Shelves {
             rank: u8::MAX,
             ..from
         };
-        let (shelf, jobs) = self.shelves.range(from..=to).next()?;
-        Some((shelf.rank, first(jobs)?))
-    }
-
-    pub(crate) fn get(&self, shelf: Shelf, sequence: u64) -> Option<Handle> {
-        self.shelves.get(&shelf)?.get(&sequence).copied()
+        let (shelf, places) = self.shelves.range(from..=to).next()?;
+        Some((shelf.rank, places.first()?))
     }
 
     /// The jobs of the shelves of one queue that match, from a place on, in the order of the log or backwards.
-    pub(crate) fn from(
-        &self,
+    pub(crate) fn from<'a>(
+        &'a self,
         place: PageStart,
         queue: Handle,
         matches: impl Fn(&Shelf) -> bool,
-    ) -> Merge<'_> {
-        let (range, newest_first) = match place {
-            PageStart::After(place) => ((Bound::Excluded(place), Bound::Unbounded), false),
-            PageStart::Before(place) => ((Bound::Unbounded, Bound::Excluded(place)), true),
-        };
-        let shelves = self.matching(queue, matches);
-        Merge::new(
-            shelves.map(|jobs| Row::Shelf(jobs.range(range))),
-            newest_first,
-        )
+        orders: &'a [Order; Class::COUNT],
+    ) -> Merge<'a> {
+        let rows = self
+            .matching(queue, matches)
+            .map(|(shelf, places)| Row::Shelf {
+                places: places.from(place),
+                order: &orders[shelf.class as usize],
+            });
+        Merge::new(rows, matches!(place, PageStart::Before(_)))
     }
 
     /// Every shelf behind one, in their order, with the first of its jobs.
@@ -153,21 +149,21 @@ impl Shelves {
         self.shelves
             .range((from, Bound::Unbounded))
             .inspect(|_| look())
-            .filter_map(|(&shelf, jobs)| Some((shelf, first(jobs)?)))
+            .filter_map(|(&shelf, places)| Some((shelf, places.first()?)))
     }
 
-    /// The first job of a shelf from a place on.
-    pub(crate) fn next_of(&self, shelf: Shelf, from: u64) -> Option<(u64, Handle)> {
+    /// The first place of a shelf behind another.
+    pub(crate) fn next_of(&self, shelf: Shelf, behind: u64) -> Option<u64> {
         look();
-        let (&sequence, &handle) = self.shelves.get(&shelf)?.range(from..).next()?;
-        Some((sequence, handle))
+        let mut places = self.shelves.get(&shelf)?.from(PageStart::After(behind));
+        places.next().map(|(sequence, _)| sequence)
     }
 
     fn matching(
         &self,
         queue: Handle,
         matches: impl Fn(&Shelf) -> bool,
-    ) -> impl Iterator<Item = &BTreeMap<u64, Handle>> {
+    ) -> impl Iterator<Item = (&Shelf, &Places)> {
         let from = Shelf {
             queue,
             job_type: Handle::LEAST,
@@ -179,19 +175,18 @@ impl Shelves {
             .take_while(move |(shelf, _)| shelf.queue == queue)
             .inspect(|_| look())
             .filter(move |(shelf, _)| matches(shelf))
-            .map(|(_, jobs)| jobs)
     }
 
     #[cfg(test)]
     pub(crate) fn first_of(&self, shelf: Shelf) -> Option<u64> {
-        self.shelves.get(&shelf).and_then(first)
+        self.shelves.get(&shelf)?.first()
     }
 
     #[cfg(test)]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Shelf, u64, Handle)> {
-        self.shelves.iter().flat_map(|(&shelf, jobs)| {
-            jobs.iter()
-                .map(move |(&sequence, &handle)| (shelf, sequence, handle))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Shelf, u64)> {
+        self.shelves.iter().flat_map(|(&shelf, places)| {
+            let places = places.from(PageStart::After(0));
+            places.map(move |(sequence, _)| (shelf, sequence))
         })
     }
 }
@@ -214,20 +209,32 @@ pub(crate) fn looks() -> usize {
     LOOKS.get()
 }
 
-fn first(jobs: &BTreeMap<u64, Handle>) -> Option<u64> {
-    jobs.first_key_value().map(|(&sequence, _)| sequence)
-}
-
-fn copied((&sequence, &handle): (&u64, &Handle)) -> (u64, Handle) {
-    (sequence, handle)
-}
-
-/// Jobs in the order of the log, or backwards.
+/// Jobs in the order of the log, or backwards, as the merge.
 #[derive(Debug)]
 pub(crate) enum Row<'a> {
-    Shelf(Range<'a, u64, Handle>),
-    /// Begun in the direction of the merge.
-    Order(Walk<'a>),
+    Shelf {
+        places: Walk<'a, Marks>,
+        order: &'a Order,
+    },
+    Order(Jobs<'a>),
+}
+
+impl Iterator for Row<'_> {
+    type Item = (u64, Handle);
+
+    fn next(&mut self) -> Option<(u64, Handle)> {
+        match self {
+            Row::Order(jobs) => jobs.next(),
+            Row::Shelf { places, order } => {
+                let (sequence, _) = places.next()?;
+                let handle = order.get(sequence);
+                Some((
+                    sequence,
+                    handle.expect("what is on a shelf is in its order"),
+                ))
+            }
+        }
+    }
 }
 
 /// Several rows as one, in the order of the log or backwards.
@@ -256,12 +263,7 @@ impl<'a> Merge<'a> {
     }
 
     fn advance(&mut self, row: usize) {
-        let next = match &mut self.rows[row] {
-            Row::Shelf(jobs) if self.newest_first => jobs.next_back().map(copied),
-            Row::Shelf(jobs) => jobs.next().map(copied),
-            Row::Order(jobs) => jobs.next(),
-        };
-        let next = next.map(|(place, handle)| {
+        let next = self.rows[row].next().map(|(place, handle)| {
             if self.newest_first {
                 (u64::MAX - place, handle)
             } else {

@@ -270,10 +270,16 @@ impl Queue {
         let heads = &mut pending.walk.heads;
         loop {
             let &Reverse((hint, shelf)) = heads.peek()?;
-            let from = hint.max(pending.place + 1);
-            match self.shelves.next_of(shelf, from) {
-                Some((sequence, handle)) if sequence == hint => return Some((sequence, handle)),
-                Some((sequence, _)) if sequence <= pending.last => {
+            let behind = (hint - 1).max(pending.place);
+            match self.shelves.next_of(shelf, behind) {
+                Some(sequence) if sequence == hint => {
+                    let handle = self.orders[shelf.class as usize].get(sequence);
+                    return Some((
+                        sequence,
+                        handle.expect("what is on a shelf is in its order"),
+                    ));
+                }
+                Some(sequence) if sequence <= pending.last => {
                     heads.pop();
                     heads.push(Reverse((sequence, shelf)));
                 }

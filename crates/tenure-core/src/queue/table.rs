@@ -1,51 +1,46 @@
 //! Finds the handle of a key in constant time; the key itself stays where it is.
 //!
 //! Never walked, so its order can decide nothing and a replay is exact whatever the seed. Split into
-//! shards that grow one by one: the longest stop is the rehash of one shard, not of a million keys.
+//! shards that grow one by one: the longest stop is the rehash of one shard, not of a million keys. An entry is a handle
+//! and nothing else, five bytes with its mark: what grows asks for the hash of each key again. Shards are many, so that
+//! one of them asks for ten thousand at most, of as many jobs as there may be by default.
 
 use hashbrown::HashTable;
 
 use super::slab::Handle;
 
-const SHARDS: usize = 64;
+const SHARDS: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    shards: Vec<HashTable<Entry>>,
-}
-
-/// Part of the hash is kept, so that growing and most misses never touch the keys.
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    tag: u32,
-    handle: Handle,
+    /// None before the first key: most tables of most queues have none.
+    shards: Vec<HashTable<Handle>>,
 }
 
 impl Table {
-    pub(crate) fn new() -> Self {
-        Self {
-            shards: (0..SHARDS).map(|_| HashTable::new()).collect(),
-        }
+    pub(crate) const fn new() -> Self {
+        Self { shards: Vec::new() }
     }
 
     pub(crate) fn find(&self, hash: u64, is: impl Fn(Handle) -> bool) -> Option<Handle> {
-        let (shard, tag) = split(hash);
-        self.shards[shard]
-            .find(spread(tag), |entry| entry.tag == tag && is(entry.handle))
-            .map(|entry| entry.handle)
+        let shard = self.shards.get(shard(hash))?;
+        shard.find(hash, |&handle| is(handle)).copied()
     }
 
-    /// The key must not be in the table yet.
-    pub(crate) fn insert(&mut self, hash: u64, handle: Handle) {
-        let (shard, tag) = split(hash);
-        self.shards[shard].insert_unique(spread(tag), Entry { tag, handle }, |entry| {
-            spread(entry.tag)
-        });
+    /// The key must not be in the table yet. `rehash` says the hash of any key that is.
+    pub(crate) fn insert(&mut self, hash: u64, handle: Handle, rehash: impl Fn(Handle) -> u64) {
+        if self.shards.is_empty() {
+            self.shards.resize_with(SHARDS, HashTable::new);
+        }
+        let rehash = |&handle: &Handle| rehash(handle);
+        self.shards[shard(hash)].insert_unique(hash, handle, rehash);
     }
 
     pub(crate) fn remove(&mut self, hash: u64, handle: Handle) {
-        let (shard, tag) = split(hash);
-        let found = self.shards[shard].find_entry(spread(tag), |entry| entry.handle == handle);
+        let found = self
+            .shards
+            .get_mut(shard(hash))
+            .and_then(|shard| shard.find_entry(hash, |&entry| entry == handle).ok());
         found.expect("what is removed was inserted").remove();
     }
 
@@ -55,17 +50,9 @@ impl Table {
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "parts of the hash are meant"
-)]
-const fn split(hash: u64) -> (usize, u32) {
-    (hash as usize % SHARDS, (hash >> 32) as u32)
-}
-
-/// The table takes its places from the low bits and its marks from the high ones.
-const fn spread(tag: u32) -> u64 {
-    (tag as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+/// From the middle of the hash: a shard takes its places from the low bits and its marks from the high ones.
+const fn shard(hash: u64) -> usize {
+    (hash >> 32) as usize % SHARDS
 }
 
 #[cfg(test)]
@@ -93,17 +80,17 @@ mod tests {
             } else {
                 hash(&key)
             };
-            let handle = keys.insert(key);
-            table.insert(hash, handle);
+            let handle = keys.insert((key, hash));
+            table.insert(hash, handle, |handle| keys[handle].1);
             handles.push((hash, handle));
         }
         assert_eq!(table.len(), 10_000);
         for (number, &(hash, handle)) in handles.iter().enumerate() {
             let key = format!("key-{number}");
-            assert_eq!(table.find(hash, |found| keys[found] == key), Some(handle));
+            assert_eq!(table.find(hash, |found| keys[found].0 == key), Some(handle));
             if number % 3 == 0 {
                 table.remove(hash, handle);
-                assert_eq!(table.find(hash, |found| keys[found] == key), None);
+                assert_eq!(table.find(hash, |found| keys[found].0 == key), None);
             }
         }
         assert_eq!(table.find(hash("absent"), |_| true), None);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::machine::Queue;
 use super::named_queue::NamedQueue;
 use super::schedule::Schedule;
-use super::shelves::{Class, Shelf};
+use super::shelves::Class;
 use super::slab::Handle;
 use super::{Counts, Job, Page, QueueView, Settings, State};
 use crate::{JobId, JobType, QueueName};
@@ -261,14 +261,8 @@ impl Queue {
     }
 
     fn oldest(&self, queue: Handle) -> Option<Handle> {
-        let (job_type, (rank, sequence)) = self.queues[queue].oldest()?;
-        let shelf = Shelf {
-            queue,
-            job_type,
-            class: Class::Ready,
-            rank,
-        };
-        self.shelves.get(shelf, sequence)
+        let sequence = self.queues[queue].oldest()?;
+        self.orders[Class::Ready as usize].get(sequence)
     }
 
     /// At most so many schedules behind a name, by name, or fewer if they are large: one at least, and no more

@@ -18,11 +18,10 @@ impl Queue {
     fn check_jobs(&self) {
         let shelved: Vec<_> = self.shelves.iter().collect();
         assert_eq!(shelved.len(), self.jobs.len());
-        for (shelf, sequence, handle) in shelved {
-            assert_eq!(
-                (shelf, sequence),
-                (self.jobs[handle].shelf(), self.jobs[handle].sequence)
-            );
+        for (shelf, sequence) in shelved {
+            let handle = self.orders[shelf.class as usize].get(sequence);
+            let job = &self.jobs[handle.expect("what is on a shelf is in its order")];
+            assert_eq!((shelf, sequence), (job.shelf(), job.sequence));
         }
         let mut ordered = 0;
         for class in Class::ALL {
@@ -45,19 +44,24 @@ impl Queue {
             assert_eq!(self.find(&job.id), Some(handle));
             assert!(job.sequence <= self.sequence);
             assert_eq!(
-                job.running.is_some(),
+                job.running().is_some(),
                 job.class == Class::Running,
                 "{}",
                 job.id
             );
-            assert_eq!(job.finish > 0, job.class.is_finished(), "{}", job.id);
-            assert!(job.attempt <= job.max_attempts, "{}", job.id);
+            assert_eq!(
+                job.course().finish > 0,
+                job.class.is_finished(),
+                "{}",
+                job.id
+            );
+            assert!(job.course().attempt <= job.max_attempts, "{}", job.id);
             let queue = self.queues.name(job.queue);
             if let Some(key) = job.unique_key().filter(|_| !job.class.is_finished()) {
                 assert_eq!(self.holder_of_key(queue, Some(key)), Some(handle));
                 assert!(keys.insert((queue, key)), "two jobs hold one key");
             }
-            if let Some(running) = &job.running
+            if let Some(running) = job.running()
                 && let Some(key) = running.key
             {
                 keyed += 1;
@@ -74,7 +78,10 @@ impl Queue {
             if job.class.is_finished() {
                 let place = finished_place(job.class);
                 finished[place] += 1;
-                assert_eq!(self.finished[place].get(&job.finish), Some(&handle));
+                assert_eq!(
+                    self.finished[place].get(&job.course().finish),
+                    Some(&handle)
+                );
             }
         }
         assert_eq!(scheduled, self.scheduled.len());
@@ -131,7 +138,7 @@ impl Queue {
         for (_, handle, queue) in self.queues.iter() {
             let mut counts = [0; Class::COUNT];
             let mut heads = BTreeSet::new();
-            for (shelf, sequence, _) in self
+            for (shelf, sequence) in self
                 .shelves
                 .iter()
                 .filter(|(shelf, ..)| shelf.queue == handle)
@@ -175,7 +182,7 @@ impl Queue {
                 assert_eq!(Some(turn), self.shelves.turn(handle, job_type));
             }
             let oldest = queue.heads.keys().map(|&(_, sequence)| sequence).min();
-            assert_eq!(queue.oldest().map(|(_, (_, sequence))| sequence), oldest);
+            assert_eq!(queue.oldest(), oldest);
             assert_eq!(queue.standing, self.standing(handle));
             let shown = match queue.standing {
                 Standing::Open => queue.heads.keys().next().copied(),
