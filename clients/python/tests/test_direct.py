@@ -273,13 +273,16 @@ class Direct(InFolder):
             with place.election("a").leading(timeout=30) as leadership:
                 child = os.fork()
                 if child == 0:
-                    raise SystemExit
-                os.waitpid(child, 0)
+                    leads = leadership.is_leader()
+                    raise SystemExit(int(leads))
+                self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0, "it does not lead")
                 self.assertFalse(place.election("b").elect().is_leader)
                 self.assertTrue(leadership.is_leader())
+        except SystemExit as leaving:
+            os._exit(int(leaving.code or 0))
         finally:
             if os.getpid() != parent:
-                os._exit(0)
+                os._exit(2)
         self.assertTrue(place.election("b").elect().is_leader)
 
     def names_that_cannot_be_keys_are_refused(self) -> None:

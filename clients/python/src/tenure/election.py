@@ -55,6 +55,7 @@ class Trust:
 
     def __init__(self, now: Callable[[], float] = clock.now) -> None:
         self._now = now
+        self._owner = os.getpid()
         self._until: Optional[float] = None
         self._over = False
         self._lock = threading.Lock()
@@ -74,6 +75,9 @@ class Trust:
 
     def remaining(self) -> float:
         """Seconds left; 0 when it is over."""
+        if os.getpid() != self._owner:
+            # A forked child does not hear when its parent stops leading. The lock may be held by a thread that it lacks.
+            return 0.0
         with self._lock:
             if self._over or self._until is None:
                 return 0.0
@@ -86,7 +90,7 @@ class Trust:
 class Leadership:
     """One term of this program: from :meth:`Election.leading`.
 
-    ``term`` is its number, and ``token`` is the fencing token to send along.
+    ``term`` is its number, and ``token`` is the fencing token to send along. In a forked child it is over.
     """
 
     def __init__(self, election: str, term: int, token: str) -> None:
@@ -267,7 +271,14 @@ class Election(Candidacy):
         self._own = f"{self._path}/candidates/{quoted(self.candidate)}"
         # Proves that the candidate is this one. Changed after each withdrawal, so that a late or repeated withdrawal
         # cannot end a later candidacy.
-        self._secret = secrets.token_hex(16)
+        self._secret_of, self._secret_kept = os.getpid(), secrets.token_hex(16)
+
+    @property
+    def _secret(self) -> str:
+        # A forked child is another candidate: it must not withdraw its parent.
+        if os.getpid() != self._secret_of:
+            self._secret_of, self._secret_kept = os.getpid(), secrets.token_hex(16)
+        return self._secret_kept
 
     def elect(self, *, timeout: Optional[float] = None) -> Outcome:
         """Enters the election or renews the candidate, and leads if nobody else does.
@@ -304,7 +315,7 @@ class Election(Candidacy):
 
         If this fails, the candidate expires after its ttl. Entering again is always safe: it is a new candidate.
         """
-        secret, self._secret = self._secret, secrets.token_hex(16)
+        secret, self._secret_kept = self._secret, secrets.token_hex(16)
         self._client._call("DELETE", self._own, {"secret": secret}, timeout=timeout)
 
     def standing(self) -> Standing:
