@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import http.server
 import json
+import os
+import threading
 import unittest
 from typing import Any
 
@@ -20,6 +24,48 @@ from .support import Claims
 
 def problem(status: int, **body: Any) -> Response:
     return Response(status, {"content-type": "application/problem+json"}, json.dumps(body).encode())
+
+
+class Echo(http.server.BaseHTTPRequestHandler):
+    """Answers with the path, on a connection that it keeps."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = self.path.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+class Forks(Claims):
+    def a_forked_child_shares_no_connection_with_its_parent(self) -> None:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+        server.daemon_threads = True
+        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        node = Node(f"http://127.0.0.1:{server.server_address[1]}")
+        node.exchange("GET", "/first", None, 5)
+        kept = node._idle[0].sock
+        child = os.fork()
+        if child == 0:
+            # Nothing of the test's own may run here.
+            mine = False
+            with contextlib.suppress(BaseException):
+                mine = node.exchange("GET", "/child", None, 5).body == b"/child"
+                mine = mine and all(connection.sock is not kept for connection in node._idle)
+            os._exit(int(not mine))
+        _, status = os.waitpid(child, 0)
+        self.assertEqual(os.waitstatus_to_exitcode(status), 0)
+        self.assertEqual(node.exchange("GET", "/parent", None, 5).body, b"/parent")
+        self.assertIs(node._idle[0].sock, kept)
+        node.close()
+        server.shutdown()
+        server.server_close()
 
 
 class Waits(Claims):

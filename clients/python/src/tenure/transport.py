@@ -9,6 +9,7 @@ so the token goes only to the configured brokers.
 from __future__ import annotations
 
 import http.client
+import os
 import select
 import socket
 import ssl
@@ -100,6 +101,7 @@ class Node:
             if not token.isascii() or not token.isprintable():
                 raise ValueError("the token contains characters that cannot be sent in a header")
             self._headers["Authorization"] = f"Bearer {token}"
+        self._owner = os.getpid()
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
 
@@ -170,6 +172,7 @@ class Node:
 
     def close(self) -> None:
         """Closes the connections that are not in use."""
+        self._leave_the_parents()
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -195,7 +198,14 @@ class Node:
             raise NotSent(f"cannot reach {self.url}: {describe(problem)}") from problem
         return connection
 
+    def _leave_the_parents(self) -> None:
+        """In a forked child: two processes with one connection would read each other's answers."""
+        if os.getpid() != self._owner:
+            # A new lock too: a thread of the parent may have held the old one.
+            self._owner, self._idle, self._lock = os.getpid(), [], threading.Lock()
+
     def _kept(self) -> Optional[http.client.HTTPConnection]:
+        self._leave_the_parents()
         while True:
             with self._lock:
                 if not self._idle:
