@@ -306,6 +306,99 @@ class Fences(Claims):
             for name in ("same", "other"):
                 self.assertEqual(client.job(name).result, {"paid": 7})
 
+    def a_handler_that_ends_since_its_effects_are_there_has_done_its_job(self) -> None:
+        path = os.path.join(self.folder, "shop.db")
+        ground = made(Ground("sqlite", lambda: sqlite3.connect(path, timeout=30), "?", f"sqlite:{path}"), "sqlite.sql")
+        broker = Server("memory:")
+        self.addCleanup(broker.stop)
+        broker.ready()
+        connection = ground.connect()
+        with tenure.fence(connection, claim("other", 1)):
+            pass
+        connection.commit()
+        connection.close()
+        with tenure.Client([broker.url]) as client:
+            worker = tenure.Worker(client, lease=3.0)
+
+            @worker.handles("work")
+            def work(task: tenure.Task) -> None:
+                connection = sqlite3.connect(path, timeout=30)
+                try:
+                    with connection, tenure.fence(connection, task) as job:
+                        job.complete({"paid": 7})
+                    raise RuntimeError("after its commit")
+                finally:
+                    connection.close()
+
+            @worker.handles("other")
+            def fail(task: tenure.Task) -> None:
+                connection = sqlite3.connect(path, timeout=30)
+                try:
+                    with connection, tenure.fence(connection, claim("other", 2)):
+                        self.fail("it is done")
+                finally:
+                    connection.close()
+
+            backoff = tenure.Backoff(first_ms=50)
+            client.submit("work", id="own", max_attempts=3, backoff=backoff)
+            client.submit("other", id="another", max_attempts=1)
+            worker_thread = threading.Thread(target=lambda: worker.run(signals=False))
+            worker_thread.start()
+            try:
+                own = eventually(lambda: finished(client, "own"), "the job is completed")
+                self.assertEqual((own.attempt, own.result), (2, {"paid": 7}))
+                eventually(lambda: client.job("another").state == "dead", "another job's effects are not its own")
+            finally:
+                worker.stop()
+                worker_thread.join()
+
+    def the_same_claim_may_be_fenced_twice_in_a_transaction(self) -> None:
+        for ground in grounds(self.folder):
+            with self.subTest(ground.engine):
+                connection = ground.connect()
+                with tenure.fence(connection, claim("a", 1)), tenure.fence(connection, claim("a", 1)):
+                    pass
+                connection.commit()
+                with self.assertRaises(tenure.EffectsDone), tenure.fence(connection, claim("a", 2)):
+                    self.fail("it is done")
+                connection.close()
+
+    def a_plain_claim_gives_its_transaction_time(self) -> None:
+        limits = {
+            "postgres": ("SHOW idle_in_transaction_session_timeout", "30s"),
+            "mysql": ("SELECT @@idle_transaction_timeout", 30),
+        }
+        for ground in grounds(self.folder):
+            if ground.engine in limits:
+                with self.subTest(ground.engine):
+                    connection = ground.connect()
+                    question, limit = limits[ground.engine]
+                    with tenure.fence(connection, claim("a", 1)):
+                        cursor = connection.cursor()
+                        cursor.execute(question)
+                        self.assertEqual(cursor.fetchone(), (limit,))
+                        cursor.close()
+                    connection.close()
+
+    def a_token_that_is_none_is_refused(self) -> None:
+        connection = sqlite3.connect(":memory:")
+        big = "8000000000000000-0badc0de"
+        for token in ("", "1a", "1a-", "-0badc0de", " 1a-0badc0de", "0x1a-0badc0de", "1_0-0badc0de", "٣-0badc0de", big, None, 5):
+            with self.subTest(token):
+                of = tenure.Claim("a", token, 1)  # type: ignore[arg-type]
+                with self.assertRaises(tenure.Invalid), tenure.fence(connection, of):
+                    self.fail("it has no number")
+        connection.close()
+
+    def without_its_tables_it_says_so(self) -> None:
+        for ground in grounds(self.folder):
+            with self.subTest(ground.engine):
+                ground.script("DROP TABLE tenure_claims;\n")
+                connection = ground.connect()
+                with self.assertRaises(tenure.NotFound), tenure.fence(connection, claim("a", 1)):
+                    self.fail("there is nothing to note it in")
+                connection.close()
+
     def without_a_transaction_it_is_refused(self) -> None:
         for ground in grounds(self.folder):
             with self.subTest(ground.engine):

@@ -106,7 +106,7 @@ class NotTrusted(TenureError):
 
 
 class NotFound(TenureError):
-    """There is no such job, queue, schedule or election, or it was deleted."""
+    """There is no such job, queue, schedule or election, or it was deleted; or a database lacks a table of Tenure."""
 
 
 class Conflict(TenureError):
@@ -139,12 +139,13 @@ class NotLeading(TenureError):
 class EffectsDone(TenureError):
     """An earlier attempt at the job has committed its effects. Complete the job without doing them again.
 
-    ``result`` is what that attempt told :meth:`~tenure.fencing.Fenced.complete`; None if it did not.
+    A :class:`Worker` does so when this leaves the handler of the job. ``result`` is what that attempt told
+    :meth:`~tenure.fencing.Fenced.complete`; None if it did not. ``job`` is the job's id.
     """
 
-    def __init__(self, message: str, result: Any = None) -> None:
+    def __init__(self, message: str, result: Any = None, job: Optional[str] = None) -> None:
         super().__init__(message)
-        self.result = result
+        self.result, self.job = result, job
 
 
 class NoTransaction(TenureError):

@@ -22,11 +22,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from typing import Any, ContextManager, Iterator, Optional, Sequence, Union, overload
 
 from .database import driver_of, plain_cursor
 from .election import Leadership
-from .errors import EffectsDone, Lost, NotLeading, NoTransaction
+from .errors import EffectsDone, Invalid, Lost, NotFound, NotLeading, NoTransaction
 from .types import Claim, Claimed, Json
 from .wire import written
 from .worker import Task
@@ -37,8 +38,16 @@ __all__ = ["Fenced", "fence"]
 Connection = Any
 
 _IDLE_SECONDS_MIN = 1.0
+#: The lease of a claim that does not say it: that of a worker by default.
+_LEASE_SECONDS = 30.0
+#: The databases' numbers have 63 bits.
+_NUMBER_MAX = 2**63 - 1
+_NO_TABLE = "this database lacks a table of Tenure; create them: tenure outbox schema (for a leadership: tenure schema)"
 #: MySQL: "transaction characteristics can't be changed while a transaction is in progress".
 _IN_TRANSACTION = 1568
+#: MySQL and PostgreSQL: there is no such table.
+_NO_SUCH_TABLE = 1146
+_UNDEFINED_TABLE = "42P01"
 
 
 class Fenced:
@@ -104,9 +113,14 @@ def fence(
 
     Raises, before the block is entered:
 
-    * :class:`EffectsDone` if an earlier attempt has committed them: complete the job, with its ``result``.
+    * :class:`EffectsDone` if an earlier attempt has committed them: complete the job, with its ``result``. In the handler of a
+      :class:`Worker` you may let it pass: the worker completes the job.
     * :class:`Lost` if a later claim of the job was seen, :class:`NotLeading` if a later term was: drop the work.
     * :class:`NoTransaction` if the connection is in autocommit mode.
+    * :class:`Invalid` if the claim's token is none, :class:`NotFound` if the database has no such tables.
+
+    The server ends the transaction when it is idle for the claim's lease, or for 30 s with a plain :class:`Claim`, which
+    does not know its lease. MySQL and MariaDB keep this limit on the connection after the commit.
 
     ``namespace`` is that of the brokers, and only matters for a leadership.
 
@@ -144,13 +158,24 @@ def _number(claim: Claim) -> int:
 
     >>> _number(Claim("a", "1f-0a1b2c3d", 1))
     31
+    >>> _number(Claim("a", "1f", 1))
+    Traceback (most recent call last):
+      ...
+    tenure.errors.Invalid: the token of a claim looks like 1f-0a1b2c3d
     """
-    return int(claim.token.partition("-")[0], 16)
+    token = claim.token
+    found = re.fullmatch("([0-9a-f]{1,16})-[0-9a-f]{8}", token) if isinstance(token, str) else None
+    number = int(found[1], 16) if found else 0
+    # Not with the token, which may be nearly a right one: whoever has that can end the claim.
+    if found is None or number > _NUMBER_MAX:
+        raise Invalid("the token of a claim looks like 1f-0a1b2c3d", field="token")
+    return number
 
 
 def _idle_seconds(claim: Claim) -> float:
-    lease_ms = claim.lease_ms if isinstance(claim, Claimed) else 0
-    return max(_IDLE_SECONDS_MIN, lease_ms / 1000)
+    if not isinstance(claim, Claimed):
+        return _LEASE_SECONDS
+    return max(_IDLE_SECONDS_MIN, claim.lease_ms / 1000)
 
 
 class _Database:
@@ -164,7 +189,7 @@ class _Database:
     def note_claim(self, claim: Claim, number: int) -> None:
         newest, done = self.insert_claim(claim, number)
         if done:
-            raise EffectsDone(f"the effects of job {claim.id} are committed already", self.result(claim))
+            raise EffectsDone(f"the effects of job {claim.id} are committed already", self.result(claim), claim.id)
         if newest > number:
             raise Lost(f"claim {number} of job {claim.id} is over: claim {newest} was seen")
 
@@ -208,8 +233,15 @@ class _Database:
             if counts:
                 return cursor.rowcount
             return cursor.fetchone() if cursor.description else None
+        except Exception as error:
+            if self.lacks_table(error):
+                raise NotFound(_NO_TABLE) from error
+            raise
         finally:
             cursor.close()
+
+    def lacks_table(self, error: Exception) -> bool:
+        raise NotImplementedError
 
     true = "TRUE"
     replace_result = "REPLACE INTO tenure_claim_results (job, result) VALUES (%s, %s)"
@@ -230,6 +262,9 @@ class _Postgres(_Database):
     )
     find_results = "SELECT to_regclass('tenure_claim_results')::text"
     result_text = "result::text"
+
+    def lacks_table(self, error: Exception) -> bool:
+        return _UNDEFINED_TABLE in (getattr(error, "sqlstate", None), getattr(error, "pgcode", None))
 
     def bound_idle(self, seconds: float) -> None:
         """A program that is paused in its transaction must not keep others waiting for ever. Ends with the transaction."""
@@ -266,6 +301,18 @@ class _MySql(_Database):
         "WHERE table_schema = DATABASE() AND table_name = 'tenure_claim_results'"
     )
 
+    def lacks_table(self, error: Exception) -> bool:
+        return _is_number(error, _NO_SUCH_TABLE)
+
+    def note_done(self, claim: Claim, number: int) -> None:
+        try:
+            super().note_done(claim, number)
+        except NoTransaction:
+            # Drivers tell how many rows are other than before: none if the same claim was fenced twice, and noted once.
+            statement = "SELECT 1 FROM tenure_claims WHERE job = %s AND claim = %s AND done FOR UPDATE"
+            if self.run(statement, (claim.id, number)) is None:
+                raise
+
     def bound_idle(self, seconds: float) -> None:
         """MariaDB bounds idle transactions, MySQL only idle sessions; each takes the other's words for a comment."""
         whole = max(1, round(seconds + 0.5))
@@ -278,7 +325,7 @@ class _MySql(_Database):
         try:
             self.run("SET TRANSACTION READ WRITE")
         except Exception as error:
-            if error.args and error.args[0] == _IN_TRANSACTION or getattr(error, "errno", None) == _IN_TRANSACTION:
+            if _is_number(error, _IN_TRANSACTION):
                 return
             raise
         raise NoTransaction()
@@ -309,6 +356,9 @@ class _Sqlite(_Database):
     replace_result = "REPLACE INTO tenure_claim_results (job, result) VALUES (?, ?)"
     find_results = "SELECT count(*) FROM sqlite_master WHERE name = 'tenure_claim_results'"
 
+    def lacks_table(self, error: Exception) -> bool:
+        return str(error).startswith("no such table: ")
+
     def begin(self) -> None:
         """The module begins a transaction by itself, but too late: at the first change, without the right to write."""
         if self.connection.in_transaction:
@@ -332,6 +382,11 @@ class _Sqlite(_Database):
         self.begin()
         row = self.run("SELECT value FROM tenure_objects WHERE key = ?", (key,))
         return None if row is None else bytes(row[0])
+
+
+def _is_number(error: Exception, number: int) -> bool:
+    """Whether this is MySQL's error of that number, whichever driver raises it."""
+    return bool(error.args) and error.args[0] == number or getattr(error, "errno", None) == number
 
 
 _DRIVERS = {

@@ -31,7 +31,7 @@ from typing import Any, Awaitable, Callable, Mapping, Optional, Sequence
 from . import clock
 from .backoff import Backoff as Waits
 from .client import SECONDS_MAX, Client
-from .errors import Invalid, Lost, NotAllowed, NotTrusted, ServerError, TenureError, Unavailable
+from .errors import EffectsDone, Invalid, Lost, NotAllowed, NotTrusted, ServerError, TenureError, Unavailable
 from .trace import attached
 from .types import Claimed, ClaimStatus, Json
 from .wire import text_of, written
@@ -420,6 +420,12 @@ class Worker:
                 if inspect.isawaitable(returned):
                     returned = asyncio.run(settled(returned))
                 return {"result": returned}
+        except EffectsDone as done:
+            if done.job != task.id:
+                log.warning("%r failed: %s", task, shown(done))
+                return {"error": told(done)}
+            log.debug("an earlier attempt at %r has done its work", task)
+            return {"result": done.result}
         except RetryIn as request:
             return {"error": sendable(text_of(request) or told(request)), "retry_in": request.seconds}
         except Permanent as problem:

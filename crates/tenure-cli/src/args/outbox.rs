@@ -134,6 +134,7 @@ pub(crate) struct RunOutbox {
 
     /// The name of the outbox: its daemon is outbox:NAME
     #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) name: String,
 
     /// How often a row is tried before it is dead
@@ -197,6 +198,10 @@ pub(crate) struct RetryRows {
 /// `tenure outbox purge`
 #[derive(Debug, Args)]
 #[command(after_help = PURGE_AFTER)]
+// The one that is made would name the URL last, and it comes first.
+#[command(
+    override_usage = "tenure outbox purge <URL> <ID...|--all|--older-than <TIME>|--claims-older-than <TIME>>"
+)]
 #[command(group = clap::ArgGroup::new("which").required(true).multiple(false))]
 pub(crate) struct PurgeRows {
     #[arg(help = DATABASE)]

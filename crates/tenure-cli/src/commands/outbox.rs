@@ -94,6 +94,9 @@ fn text(database: &Database, status: &Status, dead: &[Dead]) -> String {
     if let Some(oldest) = status.oldest_ms {
         rows.push(row("oldest", age(oldest)));
     }
+    if let Some(error) = &status.error {
+        rows.push(row("error", printable(error)));
+    }
     let relay = match (&status.owner, &status.holder) {
         (Some(owner), Some(holder)) => {
             let (owner, holder) = (printable(owner), printable(holder));
@@ -101,7 +104,8 @@ fn text(database: &Database, status: &Status, dead: &[Dead]) -> String {
         }
         _ => "none has taken it over yet".to_owned(),
     };
-    rows.push(row("relay", relay));
+    // It may be gone by now: the tables do not know.
+    rows.push(row("last relay", relay));
     let mut text = table(&rows);
     if !dead.is_empty() {
         let heading = ["ID", "TYPE", "GROUP", "ATTEMPTS", "DIED", "ERROR"];
@@ -127,6 +131,7 @@ async fn retry(arguments: RetryRows) -> anyhow::Result<ExitCode> {
     let which = if arguments.all {
         Which::All
     } else {
+        name_missing(&database, &arguments.ids).await?;
         Which::Ids(arguments.ids)
     };
     let count = asked(&database, database.retry(&which)).await?;
@@ -142,10 +147,21 @@ async fn purge(arguments: PurgeRows) -> anyhow::Result<ExitCode> {
     let which = match (arguments.all, arguments.older_than) {
         (true, _) => Which::All,
         (_, Some(age)) => Which::OlderThan(age),
-        _ => Which::Ids(arguments.ids),
+        _ => {
+            name_missing(&database, &arguments.ids).await?;
+            Which::Ids(arguments.ids)
+        }
     };
     let count = asked(&database, database.purge(&which)).await?;
     tell(count, "deleted")
+}
+
+/// Says which of these rows are not dead.
+async fn name_missing(database: &Database, ids: &[String]) -> anyhow::Result<()> {
+    for id in asked(database, database.not_dead(ids)).await? {
+        output::note(&format!("no dead row has the id {}", printable(&id)));
+    }
+    Ok(())
 }
 
 async fn release(arguments: OneOutbox) -> anyhow::Result<ExitCode> {
@@ -172,7 +188,7 @@ async fn asked<T>(
         .with_context(|| format!("cannot use the outbox at {location}"))
         .map_err(|error| {
             let hint = "check that the database is there and has the tables: tenure outbox schema";
-            Hinted::new(format!("{error:#}"), hint).into()
+            Hinted::new(error, hint).into()
         })
 }
 
@@ -246,6 +262,13 @@ impl Outboxes {
                 Some((name, url)) if !name.contains([':', '/']) => (name, url),
                 _ => ("default", outbox.as_str()),
             };
+            if name.is_empty() {
+                return Err(Hinted::new(
+                    "an outbox has no name",
+                    "name it, or leave the equals sign out: --outbox NAME=URL",
+                )
+                .into());
+            }
             if named.iter().any(|(other, _)| other == name) {
                 return Err(Hinted::new(
                     format!("there are two outboxes with the name {name}"),
@@ -358,7 +381,7 @@ async fn view(name: String, database: Database, metrics: outbox::Metrics) -> Out
     };
     let (tables, problem) = match tokio::time::timeout(LOOK_PATIENCE, look).await {
         Ok(Ok((status, dead))) => (Some(tables(status, dead)), None),
-        Ok(Err(error)) => (None, Some(format!("{:#}", anyhow::Error::new(error)))),
+        Ok(Err(error)) => (None, Some(on_one_line(&error.into()))),
         Err(_) => (None, Some("the database does not answer".to_owned())),
     };
     OutboxView {
@@ -370,6 +393,18 @@ async fn view(name: String, database: Database, metrics: outbox::Metrics) -> Out
         tables,
         problem,
     }
+}
+
+/// An error and its causes. Those of databases repeat theirs.
+fn on_one_line(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| {
+        let cause = cause.to_string();
+        match text.as_str() {
+            "" => cause,
+            _ if text.ends_with(&cause) => text,
+            _ => format!("{text}: {cause}"),
+        }
+    })
 }
 
 fn tables(status: Status, dead: Vec<Dead>) -> OutboxTables {
@@ -406,8 +441,8 @@ fn numbers(name: &str, metrics: &outbox::Metrics) -> Vec<Published> {
     let mut numbers = vec![
         number(
             "tenure_outbox_relaying",
-            "Whether this process relays the outbox",
-            count(metrics.running.into()),
+            "Whether this process relays the outbox, and can use its database",
+            count((metrics.running && metrics.unavailable_ms == 0).into()),
         ),
         number(
             "tenure_outbox_delivered",

@@ -435,8 +435,11 @@ async fn a_broker_relays_and_tells_of_it_and_the_verbs_look_at_it() {
         assert_eq!(shown["problem"], serde_json::Value::Null);
     }
 
-    let (code, stdout, _) = run(&mut tenure(&["outbox", "retry", &url, "nobody"]));
-    assert_eq!((code, &*stdout), (1, "0 put back\n"));
+    for verb in ["retry", "purge"] {
+        let (code, stdout, stderr) = run(&mut tenure(&["outbox", verb, &url, "nobody"]));
+        assert!(code == 1 && stdout.starts_with("0 "), "{stdout}");
+        assert!(stderr.contains("no dead row has the id nobody"), "{stderr}");
+    }
     let (code, stdout, _) = run(&mut tenure(&["outbox", "retry", &url, "--all"]));
     assert_eq!((code, &*stdout), (0, "1 put back\n"));
     eventually("it is dead again", async || {
@@ -475,4 +478,19 @@ fn the_schema_is_printed_and_what_is_no_database_is_refused() {
     let (code, _, stderr) = run(&mut tenure(&away));
     assert_eq!(code, 2);
     assert!(!stderr.contains("hunter2"), "{stderr}");
+    assert_eq!(stderr.matches("refused").count(), 1, "{stderr}");
+    let missing = ["outbox", "status", "sqlite:/nobody/has/this.db"];
+    let (code, _, stderr) = run(&mut tenure(&missing));
+    assert_eq!(code, 2);
+    for once in ["/nobody/has/this.db", "unable to open database file"] {
+        assert_eq!(stderr.matches(once).count(), 1, "{stderr}");
+    }
+    let (code, _, stderr) = run(&mut tenure(&[
+        "serve",
+        "--store",
+        "memory:",
+        "--outbox",
+        "=sqlite:a.db",
+    ]));
+    assert!(code == 2 && stderr.contains("has no name"), "{stderr}");
 }

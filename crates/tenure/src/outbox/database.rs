@@ -36,6 +36,9 @@ const RETRIED_MAX: usize = 100;
 /// How long a statement may take before the connection counts as lost.
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long it may take to find out why there is no connection.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
 /// A database with an outbox, by URL. Cheap to clone.
 #[derive(Clone)]
 pub struct Database {
@@ -100,6 +103,8 @@ pub struct Status {
     pub dead: u64,
     /// How long the oldest row has waited, in milliseconds, by the database's clock.
     pub oldest_ms: Option<u64>,
+    /// Why the first row among those that have failed could not be delivered.
+    pub error: Option<String>,
     /// The namespace and daemon that hand the rows over, if some ever did.
     pub owner: Option<String>,
     /// The node that took over last.
@@ -247,6 +252,11 @@ pub trait Tables: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Opens a connection and closes it, to learn why that cannot be done.
+    async fn connect(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The row that says who relays.
     async fn relay(&self) -> Result<RelayRow, Error>;
 
@@ -279,6 +289,11 @@ pub trait Tables: fmt::Debug + Send + Sync + 'static {
     /// Dead rows, the oldest first.
     async fn dead(&self, limit: usize) -> Result<Vec<Dead>, Error>;
 
+    /// Those of these ids that dead rows have.
+    async fn dead_among(&self, ids: &[String]) -> Result<Vec<String>, Error> {
+        Ok(ids.to_vec())
+    }
+
     /// The highest number of a dead row.
     async fn last_dead(&self) -> Result<Option<i64>, Error>;
 
@@ -305,13 +320,6 @@ pub trait Tables: fmt::Debug + Send + Sync + 'static {
     async fn set_waiting(&self, _waits: bool) -> Result<(), Error> {
         Ok(())
     }
-}
-
-/// A server that went away without a word must not hold the relay up for ever.
-async fn bounded<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::time::timeout(STATEMENT_TIMEOUT, work)
-        .await
-        .unwrap_or(Err(Error::TimedOut))
 }
 
 /// Goes on until a portion is not full. One statement for millions of rows would not end in time, however often it is tried.
@@ -370,6 +378,19 @@ impl Database {
         }
     }
 
+    /// A server that went away without a word must not hold the relay up for ever.
+    async fn bounded<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let done = tokio::time::timeout(STATEMENT_TIMEOUT, work).await;
+        match done.unwrap_or(Err(Error::TimedOut)) {
+            // The pool does not say why it has no connection.
+            Err(error @ Error::Database(sqlx::Error::PoolTimedOut)) => {
+                let connected = tokio::time::timeout(CONNECT_PATIENCE, self.tables.connect()).await;
+                Err(connected.ok().and_then(Result::err).unwrap_or(error))
+            }
+            done => done,
+        }
+    }
+
     /// Where it is, without user and password.
     #[must_use]
     pub fn location(&self) -> &str {
@@ -384,9 +405,9 @@ impl Database {
 
     /// Makes the tables, unless they are there.
     pub async fn create(&self) -> Result<(), Error> {
-        if bounded(self.tables.is_there()).await? {
+        if self.bounded(self.tables.is_there()).await? {
             // Workers use it and relays do not, so a relay that may make no tables relays all the same.
-            if let Err(error) = bounded(self.tables.add_missing()).await {
+            if let Err(error) = self.bounded(self.tables.add_missing()).await {
                 let error = super::deliver::told(&error);
                 tracing::warn!(
                     error,
@@ -395,65 +416,75 @@ impl Database {
             }
             return Ok(());
         }
-        match bounded(self.tables.create()).await {
+        match self.bounded(self.tables.create()).await {
             // Another has made them meanwhile.
-            Err(Error::Database(_)) if bounded(self.tables.is_there()).await? => Ok(()),
+            Err(Error::Database(_)) if self.bounded(self.tables.is_there()).await? => Ok(()),
             made => made,
         }
     }
 
     /// How the outbox stands.
     pub async fn status(&self) -> Result<Status, Error> {
-        bounded(self.tables.status()).await
+        self.bounded(self.tables.status()).await
     }
 
     /// The rows that were given up, the oldest first, at most `limit`.
     pub async fn dead(&self, limit: usize) -> Result<Vec<Dead>, Error> {
-        bounded(self.tables.dead(limit)).await
+        self.bounded(self.tables.dead(limit)).await
+    }
+
+    /// Those of these ids that no dead row has, in their order.
+    pub async fn not_dead(&self, ids: &[String]) -> Result<Vec<String>, Error> {
+        let dead = self.bounded(self.tables.dead_among(ids)).await?;
+        let missing = ids.iter().filter(|id| !dead.contains(id));
+        Ok(missing.cloned().collect())
     }
 
     /// Puts dead rows back, with no attempt made: at the end of their groups. Says how many.
     pub async fn retry(&self, which: &Which) -> Result<u64, Error> {
         // What dies again meanwhile is not put back again: it has a higher number then.
-        let Some(last) = bounded(self.tables.last_dead()).await? else {
+        let Some(last) = self.bounded(self.tables.last_dead()).await? else {
             return Ok(0);
         };
-        let portion = async |limit| bounded(self.tables.retry(which, last, limit)).await;
+        let portion = async |limit| self.bounded(self.tables.retry(which, last, limit)).await;
         in_portions(RETRIED_MAX, portion).await
     }
 
     /// Deletes dead rows. Says how many.
     pub async fn purge(&self, which: &Which) -> Result<u64, Error> {
-        let portion = async |limit| bounded(self.tables.purge(which, limit)).await;
+        let portion = async |limit| self.bounded(self.tables.purge(which, limit)).await;
         in_portions(PURGED_MAX, portion).await
     }
 
     /// Deletes what is known of claims that were seen longer ago than this, by the database's clock. Says how many. Choose more than
     /// a job can take with all its attempts.
     pub async fn purge_claims(&self, older_than: Duration) -> Result<u64, Error> {
-        let portion = async |limit| bounded(self.tables.purge_claims(older_than, limit)).await;
+        let portion = async |limit| {
+            self.bounded(self.tables.purge_claims(older_than, limit))
+                .await
+        };
         let deleted = in_portions(PURGED_MAX, portion).await?;
-        let portion = async |limit| bounded(self.tables.purge_results(limit)).await;
+        let portion = async |limit| self.bounded(self.tables.purge_results(limit)).await;
         in_portions(PURGED_MAX, portion).await?;
         Ok(deleted)
     }
 
     /// Lets the relay of another cluster take the outbox over.
     pub async fn release(&self) -> Result<(), Error> {
-        bounded(self.tables.release()).await
+        self.bounded(self.tables.release()).await
     }
 
     /// Takes the outbox over. From then on every other relay is fenced off.
     pub(super) async fn take_over(&self, identity: &Identity) -> Result<i64, Error> {
-        if let Some(takeover) = bounded(self.tables.take_over(identity)).await? {
+        if let Some(takeover) = self.bounded(self.tables.take_over(identity)).await? {
             return Ok(takeover);
         }
-        let row = bounded(self.tables.relay()).await?;
+        let row = self.bounded(self.tables.relay()).await?;
         Err(row.refusal(identity).into())
     }
 
     pub(super) async fn check_version(&self) -> Result<(), Error> {
-        let row = bounded(self.tables.relay()).await?;
+        let row = self.bounded(self.tables.relay()).await?;
         match row.version {
             1 => Ok(()),
             found => Err(Error::Newer { found }),
@@ -463,7 +494,7 @@ impl Database {
     /// Rows to deliver, if this relay's take-over was still the last after they were read: one that was fenced off while it had nothing to
     /// do delivers nothing that its successor does.
     pub(super) async fn rows(&self, takeover: i64, wanted: &Wanted) -> Result<Vec<Row>, Error> {
-        let rows = bounded(self.tables.rows(wanted)).await?;
+        let rows = self.bounded(self.tables.rows(wanted)).await?;
         if !rows.is_empty() {
             self.check_takeover(takeover).await?;
         }
@@ -472,7 +503,7 @@ impl Database {
 
     /// Whether this relay's take-over is still the last.
     pub(super) async fn check_takeover(&self, takeover: i64) -> Result<(), Error> {
-        let row = bounded(self.tables.relay()).await?;
+        let row = self.bounded(self.tables.relay()).await?;
         if row.takeover == takeover {
             return Ok(());
         }
@@ -486,15 +517,18 @@ impl Database {
         to: i64,
         limit: usize,
     ) -> Result<Vec<Light>, Error> {
-        bounded(self.tables.sweep(from, to, limit)).await
+        self.bounded(self.tables.sweep(from, to, limit)).await
     }
 
     /// Writes down what came of a round, if this relay's take-over is still the last.
     pub(super) async fn settle(&self, takeover: i64, settlement: &Settlement) -> Result<(), Error> {
-        if bounded(self.tables.settle(takeover, settlement)).await? {
+        if self
+            .bounded(self.tables.settle(takeover, settlement))
+            .await?
+        {
             return Ok(());
         }
-        let row = bounded(self.tables.relay()).await?;
+        let row = self.bounded(self.tables.relay()).await?;
         Err(row.stale().into())
     }
 
@@ -504,7 +538,7 @@ impl Database {
         after: &str,
         limit: usize,
     ) -> Result<Vec<(String, i64)>, Error> {
-        bounded(self.tables.idle_groups(after, limit)).await
+        self.bounded(self.tables.idle_groups(after, limit)).await
     }
 
     /// Forgets groups that still stand where they stood.
@@ -513,7 +547,8 @@ impl Database {
         takeover: i64,
         groups: &[(String, i64)],
     ) -> Result<(), Error> {
-        bounded(self.tables.drop_groups(takeover, groups)).await
+        self.bounded(self.tables.drop_groups(takeover, groups))
+            .await
     }
 
     /// What tells when there may be something new, if the database can.
@@ -523,7 +558,7 @@ impl Database {
 
     /// Says whether the relay waits, so that it is told of rows then, and only then.
     pub(super) async fn set_waiting(&self, waits: bool) -> Result<(), Error> {
-        bounded(self.tables.set_waiting(waits)).await
+        self.bounded(self.tables.set_waiting(waits)).await
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tenure_core::JobId;
+use tokio::time::Instant;
 
 use super::Status;
 
@@ -88,7 +89,9 @@ pub struct Metrics {
     pub unavailable: u64,
     /// How long after its insert the last row was delivered, in milliseconds, by the database's clock.
     pub lag_ms: u64,
-    /// The outbox as it was looked at last, if this process runs the relay.
+    /// How long the relay that runs in this process has been unable to use its database, in milliseconds; 0 if it can.
+    pub unavailable_ms: u64,
+    /// The outbox as it was looked at last, if this process runs the relay. While its database is away, the oldest row grows older all the same.
     pub status: Option<Status>,
 }
 
@@ -101,7 +104,16 @@ pub(super) struct Counters {
     pub(super) refused: AtomicU64,
     pub(super) unavailable: AtomicU64,
     pub(super) lag_ms: AtomicU64,
-    pub(super) status: std::sync::Mutex<Option<Status>>,
+    pub(super) sight: std::sync::Mutex<Sight>,
+}
+
+/// What a relay knows of its outbox.
+#[derive(Debug, Default)]
+pub(super) struct Sight {
+    /// As it was looked at last, and when.
+    status: Option<(Status, Instant)>,
+    /// Since when the database is away.
+    trouble: Option<Instant>,
 }
 
 impl Counters {
@@ -110,17 +122,35 @@ impl Counters {
     }
 
     pub(super) fn note(&self, status: Status) {
-        let kept = self.status.lock();
-        *kept.unwrap_or_else(std::sync::PoisonError::into_inner) = Some(status);
+        self.sight().status = Some((status, Instant::now()));
+    }
+
+    /// Since when the database is away, if it is.
+    pub(super) fn note_trouble(&self, since: Option<Instant>) {
+        self.sight().trouble = since;
+    }
+
+    fn sight(&self) -> std::sync::MutexGuard<'_, Sight> {
+        let sight = self.sight.lock();
+        sight.unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     pub(super) fn snapshot(&self) -> Metrics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let running = read(&self.running) > 0;
-        let status = self
-            .status
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let sight = self.sight();
+        let trouble = sight.trouble.filter(|_| running);
+        let status = sight.status.as_ref().filter(|_| running);
+        let status = status.map(|(status, seen_at)| {
+            let mut status = status.clone();
+            if trouble.is_some() {
+                // Nothing was delivered since, as far as the database knows.
+                let since = milliseconds(seen_at.elapsed());
+                status.oldest_ms = status.oldest_ms.map(|oldest| oldest.saturating_add(since));
+            }
+            status
+        });
         Metrics {
             running,
             delivered: read(&self.delivered),
@@ -129,7 +159,9 @@ impl Counters {
             refused: read(&self.refused),
             unavailable: read(&self.unavailable),
             lag_ms: read(&self.lag_ms),
-            status: status.clone().filter(|_| running),
+            // Not 0, which says that all is well.
+            unavailable_ms: trouble.map_or(0, |since| milliseconds(since.elapsed()).max(1)),
+            status,
         }
     }
 }

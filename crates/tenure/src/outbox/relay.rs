@@ -132,7 +132,7 @@ impl<D: Deliver> Daemon for Relay<D> {
                 Counters::add(&shared.counters.refused, 1);
             }
             let error = told(&**error);
-            tracing::warn!(daemon = %shared.daemon, error, "cannot take the outbox over");
+            tracing::warn!(daemon = %shared.daemon, error, outbox = shared.database.location(), "cannot take the outbox over");
         })?;
         tracing::info!(daemon = %shared.daemon, takeover, outbox = shared.database.location(), "relaying");
         let token = Token {
@@ -142,6 +142,7 @@ impl<D: Deliver> Daemon for Relay<D> {
         Ok(Box::pin(async move {
             shared.counters.running.fetch_add(1, Ordering::Relaxed);
             let _running = Running(&shared.counters);
+            shared.counters.note_trouble(None);
             let ended = Run::new(&shared, &context, token).await.run().await;
             if let Err(error) = &ended {
                 tracing::warn!(daemon = %shared.daemon, error = told(error), "the relay has ended");
@@ -241,7 +242,7 @@ impl<'a, D: Deliver> Run<'a, D> {
                 return self.finish().await;
             }
             match self.round(&draining).await {
-                Ok(()) => self.trouble = None,
+                Ok(()) => {}
                 Err(error @ (Error::Fenced(_) | Error::Newer { .. } | Error::Url(_))) => {
                     return Err(error);
                 }
@@ -262,12 +263,20 @@ impl<'a, D: Deliver> Run<'a, D> {
         Ok(())
     }
 
+    /// The database has done what a relay needs of it. A read alone does not say so: a database may allow no changes.
+    fn is_well(&mut self) {
+        if self.trouble.take().is_some() {
+            self.shared.counters.note_trouble(None);
+        }
+    }
+
     /// The database failed, and what was sent to it may have been done or not. So the plan begins anew, from what the tables say. What was
     /// delivered is kept, and written before anything is read again: the queue would recognise it, but only for as long as it knows the ids.
     async fn recover(&mut self, error: Error) -> Result<(), Error> {
         Counters::add(&self.shared.counters.unavailable, 1);
         let since = *self.trouble.get_or_insert_with(Instant::now);
-        tracing::warn!(daemon = %self.shared.daemon, error = told(&error), "the outbox is not available");
+        self.shared.counters.note_trouble(self.trouble);
+        tracing::warn!(daemon = %self.shared.daemon, error = told(&error), outbox = self.shared.database.location(), "the outbox is not available");
         if since.elapsed() > PATIENCE {
             return Err(error);
         }
@@ -412,6 +421,7 @@ impl<'a, D: Deliver> Run<'a, D> {
                 }
             }
             written?;
+            self.is_well();
         }
         for written in std::mem::take(&mut self.unwritten) {
             self.tell(&written.parcel, &written.outcomes, &written.settlement);
@@ -475,6 +485,8 @@ impl<'a, D: Deliver> Run<'a, D> {
             self.groups_due = Instant::now() + self.shared.options.group_keep;
             self.drop_idle_groups().await?;
         }
+        // All that could be read was read.
+        self.is_well();
         tokio::select! {
             biased;
             () = draining.cancelled() => {}

@@ -53,6 +53,7 @@ mod hostile;
 mod order;
 mod poison;
 mod relays;
+mod rights;
 
 /// Every engine that is there.
 pub(crate) async fn grounds() -> Vec<Ground> {

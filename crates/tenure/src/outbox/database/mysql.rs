@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnection, MySqlPool, MySqlPoolOptions, MySqlRow};
-use sqlx::{AssertSqlSafe, Connection as _, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
 
 use super::shared::{self, MOVED, Words};
 use super::{Error, Hints, Identity, Settlement, Which};

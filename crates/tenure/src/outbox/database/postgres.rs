@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::postgres::{PgListener, PgPool, PgPoolOptions, PgRow};
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
 
 use super::shared::{self, MOVED, Words, delete_some as portion};
 use super::{Error, Hints, Identity, STATEMENT_TIMEOUT, Settlement, Which};
@@ -37,6 +37,20 @@ const FENCE: &str =
 /// have; it gets the text without such signs.
 const WHY: &str = "why AS (SELECT seq, CASE WHEN getdatabaseencoding() = 'UTF8' THEN convert_from(bytes, 'UTF8') ELSE plain END AS error \
      FROM unnest($2::bigint[], $3::bytea[], $4::text[]) AS w (seq, bytes, plain))";
+
+/// The columns that go to the dead table, numbers no larger than it takes: somebody may have changed the type of the other table's.
+fn fitting() -> String {
+    let number = |column: &str, most: i64, kind: &str| {
+        // Both functions leave NULL out.
+        format!(
+            "CASE WHEN {column} IS NOT NULL THEN least(greatest({column}, -{most}), {most})::{kind} END"
+        )
+    };
+    let priority = number("priority", 32_767, "smallint");
+    let max_attempts = number("max_attempts", 2_147_483_647, "integer");
+    let moved = MOVED.replace("priority", &priority);
+    moved.replace("max_attempts", &max_attempts)
+}
 
 /// A database of the encoding SQL_ASCII keeps any bytes, and refuses a whole statement to a client of UTF-8 if one row has bytes
 /// that are none. Without a conversion such a row comes as it is, and is refused alone.
@@ -120,6 +134,7 @@ impl Postgres {
                 .await?;
         }
         if !settlement.dead.is_empty() {
+            let fitting = fitting();
             // A number that another dead row has comes after a TRUNCATE.
             let moved = format!(
                 "{FENCE}, {WHY}, gone AS (DELETE FROM tenure_outbox WHERE seq IN (SELECT seq FROM why) \
@@ -128,7 +143,7 @@ impl Postgres {
                  free AS (SELECT max(seq) AS after FROM (SELECT seq FROM gone UNION ALL SELECT max(seq) FROM tenure_outbox_dead) n) \
                  INSERT INTO tenure_outbox_dead (seq, {MOVED}, group_position, attempts, error) \
                  SELECT CASE WHEN seq IN (SELECT seq FROM taken) THEN (SELECT after FROM free) + row_number() OVER (ORDER BY seq) ELSE seq END, \
-                 {MOVED}, group_position, {counted}, (SELECT error FROM why WHERE why.seq = gone.seq) FROM gone"
+                 {fitting}, group_position, {counted}, (SELECT error FROM why WHERE why.seq = gone.seq) FROM gone"
             );
             self.write_down(&moved, takeover, &settlement.dead).await?;
         }

@@ -128,10 +128,11 @@ impl Words {
         let waiting = count("tenure_outbox");
         let failing = count("tenure_outbox WHERE attempts > 0");
         let dead = count("tenure_outbox_dead");
+        let error = self.short("error");
         format!(
             "SELECT {waiting}, {failing}, {dead}, \
-             (SELECT {age} FROM tenure_outbox ORDER BY seq LIMIT 1), owner, holder, generation, takeover \
-             FROM tenure_outbox_relay"
+             (SELECT {age} FROM tenure_outbox ORDER BY seq LIMIT 1), owner, holder, generation, takeover, \
+             (SELECT {error} FROM tenure_outbox WHERE attempts > 0 ORDER BY seq LIMIT 1) FROM tenure_outbox_relay"
         )
     }
 
@@ -221,6 +222,11 @@ macro_rules! tables {
                 Ok(())
             }
 
+            async fn connect(&self) -> Result<(), Error> {
+                let connection = self.pool.connect_options().connect().await?;
+                Ok(connection.close().await?)
+            }
+
             async fn relay(&self) -> Result<super::RelayRow, Error> {
                 let row = sqlx::query(AssertSqlSafe(WORDS.relay())).fetch_one(&self.pool);
                 Ok(relay_row(&row.await?)?)
@@ -305,6 +311,18 @@ macro_rules! tables {
                 Ok(rows?)
             }
 
+            async fn dead_among(&self, ids: &[String]) -> Result<Vec<String>, Error> {
+                let which = Which::Ids(ids.to_vec());
+                let statement = format!(
+                    "SELECT DISTINCT id FROM tenure_outbox_dead WHERE {}",
+                    condition(&which)
+                );
+                let query = sqlx::query(AssertSqlSafe(statement)).persistent(false);
+                let rows = bound(query, &which).fetch_all(&self.pool).await?;
+                let found: Result<_, sqlx::Error> = rows.iter().map(|row| row.try_get(0)).collect();
+                Ok(found?)
+            }
+
             async fn last_dead(&self) -> Result<Option<i64>, Error> {
                 let query = sqlx::query_scalar("SELECT MAX(seq) FROM tenure_outbox_dead");
                 Ok(query.fetch_one(&self.pool).await?)
@@ -363,6 +381,7 @@ macro_rules! tables {
                 holder: row.try_get(5)?,
                 generation: count(6)?,
                 takeover: count(7)?,
+                error: row::shown(row, 8)?,
             })
         }
 

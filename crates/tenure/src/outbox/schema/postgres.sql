@@ -130,16 +130,20 @@ CREATE OR REPLACE FUNCTION tenure_submit(
     id text DEFAULT NULL, priority integer DEFAULT 0, run_at timestamptz DEFAULT NULL,
     delay interval DEFAULT NULL, max_attempts integer DEFAULT NULL, unique_key text DEFAULT NULL,
     backoff json DEFAULT NULL, traceparent text DEFAULT NULL, tracestate text DEFAULT NULL
-) RETURNS text LANGUAGE sql AS $$
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    -- Not read back from the table: that would need the right to read it.
+    chosen text := coalesce(tenure_submit.id, gen_random_uuid()::text);
+BEGIN
     INSERT INTO tenure_outbox (id, type, payload, queue, group_key, priority, run_at, delay_ms, max_attempts,
         unique_key, backoff, traceparent, tracestate)
-    VALUES (coalesce(tenure_submit.id, gen_random_uuid()::text), tenure_submit.type, tenure_submit.payload,
+    VALUES (chosen, tenure_submit.type, tenure_submit.payload,
         tenure_submit.queue, tenure_submit."group", tenure_submit.priority,
         (extract(epoch FROM tenure_submit.run_at) * 1000)::bigint,
         (extract(epoch FROM tenure_submit.delay) * 1000)::bigint, tenure_submit.max_attempts,
-        tenure_submit.unique_key, tenure_submit.backoff, tenure_submit.traceparent, tenure_submit.tracestate)
-    RETURNING id
-$$;
+        tenure_submit.unique_key, tenure_submit.backoff, tenure_submit.traceparent, tenure_submit.tracestate);
+    RETURN chosen;
+END $$;
 
 -- Whoever inserts may have another search_path.
 DO $$

@@ -277,3 +277,34 @@ async fn after_a_restart_of_postgres_the_relay_listens_again() {
     .await;
     home.end().await;
 }
+
+/// Somebody looks at the figures just then.
+#[tokio::test]
+async fn what_waits_grows_older_while_the_database_is_away() {
+    let away = Duration::from_millis(1_500);
+    for (ground, mut any) in Ground::with_outbox().await {
+        any.submit_all(vec![job(1)]).await;
+        let home = Home::new().await;
+        let relay = home.relay(
+            ground.database(),
+            Each::new(Arc::new(Away::default())),
+            brisk_options(),
+        );
+        let oldest = || relay.metrics().status.and_then(|status| status.oldest_ms);
+        until("it waits", async || oldest().is_some()).await;
+        assert_eq!(relay.metrics().unavailable_ms, 0);
+        any.run("ALTER TABLE tenure_outbox RENAME TO tenure_outbox_gone")
+            .await;
+        until("it is away", async || relay.metrics().unavailable_ms > 0).await;
+        let before = oldest().unwrap();
+        tokio::time::sleep(away).await;
+        let metrics = relay.metrics();
+        assert!(metrics.running);
+        assert!(u128::from(metrics.unavailable_ms) >= away.as_millis());
+        assert!(u128::from(oldest().unwrap() - before) >= away.as_millis());
+        any.run("ALTER TABLE tenure_outbox_gone RENAME TO tenure_outbox")
+            .await;
+        until("it is back", async || relay.metrics().unavailable_ms == 0).await;
+        home.end().await;
+    }
+}
