@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 import threading
 import unittest
 from typing import Any, Callable, Optional
@@ -85,6 +87,30 @@ class Isolation(Claims):
             worker = Worker(client, concurrency=4, **options)
             worker.handles("t")(handler)
             worker.run(until_idle=True)
+
+    def a_forked_child_that_leaves_the_handler_ends_and_reports_nothing(self) -> None:
+        ways: dict[str, Callable[[], Any]] = {"returns": lambda: 7, "exits": lambda: sys.exit(3), "fails": lambda: 1 / 0}
+        codes: dict[str, int] = {}
+        here = os.getpid()
+
+        def handler(task: Task) -> Any:
+            child = os.fork()
+            if child == 0:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+                return ways[task.id]()
+            codes[task.id] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            return "parent"
+
+        for way in ways:
+            broker = Broker(claimed(way))
+            try:
+                self._run(broker, handler)
+            finally:
+                if os.getpid() != here:
+                    os._exit(99)
+            self.assertEqual(broker.ends, [f"complete {way}"])
+            self.assertEqual(broker.reports[0][1]["result"], "parent")
+        self.assertEqual(codes, {"returns": 0, "exits": 3, "fails": 1})
 
     def a_payload_that_cannot_be_read_fails_only_its_own_job(self) -> None:
         for payload in (DEEP, LONG, f'{{"a":[1,"]}},{{",{LONG}]}}'):

@@ -15,18 +15,20 @@ What is not
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 import traceback
 import uuid
 from types import FrameType
-from typing import Any, Awaitable, Callable, Mapping, Optional, Sequence
+from typing import Any, Awaitable, Callable, Mapping, NoReturn, Optional, Sequence
 
 from . import clock
 from .backoff import Backoff as Waits
@@ -415,11 +417,7 @@ class Worker:
             log.warning("cannot read %r: %s", task, task.claimed.unreadable)
             return {"error": f"the worker cannot read this job: {task.claimed.unreadable}", "permanent": True}
         try:
-            with attached(task.claimed):
-                returned = self._handlers[task.type](task)
-                if inspect.isawaitable(returned):
-                    returned = asyncio.run(settled(returned))
-                return {"result": returned}
+            return {"result": self._handled(task)}
         except EffectsDone as done:
             if done.job != task.id:
                 log.warning("%r failed: %s", task, shown(done))
@@ -437,6 +435,22 @@ class Worker:
         except BaseException as problem:  # SystemExit too: it is this job's end, not the worker's
             log.warning("%r failed: %s", task, shown(problem))
             return {"error": told(problem)}
+
+    def _handled(self, task: Task) -> Any:
+        """What the handler returns. A child that it has forked ends when it leaves the handler: the job is its parent's."""
+        owner = os.getpid()
+        try:
+            with attached(task.claimed):
+                returned = self._handlers[task.type](task)
+                if inspect.isawaitable(returned):
+                    returned = asyncio.run(settled(returned))
+        except BaseException as problem:
+            if os.getpid() != owner:
+                end_of_child(problem)
+            raise
+        if os.getpid() != owner:
+            end_of_child(SystemExit())
+        return returned
 
     def _report(self, task: Task, outcome: Mapping[str, Any]) -> bool:
         """Reports the outcome. Returns whether the broker accepted it; False if the claim had ended before."""
@@ -642,6 +656,18 @@ class Worker:
 def is_completed(reason: Mapping[str, Any]) -> bool:
     """Whether a claim is over since it has completed its job."""
     return reason.get("code") == "ended" and reason.get("ended_as") == "completed"
+
+
+def end_of_child(problem: BaseException) -> NoReturn:
+    """Ends a forked child as this exception ends a program."""
+    code = problem.code if isinstance(problem, SystemExit) else problem
+    if code is not None and not isinstance(code, int):
+        traceback.print_exception(type(problem), problem, problem.__traceback__)
+        code = 1
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code or 0)
 
 
 def called(callback: Optional[Callable[..., object]], *arguments: object) -> None:
