@@ -90,7 +90,8 @@ const CHECK_AFTER: &str = "\
 Runs the conformance suite on your bucket, database or directory, including races between many
 writers, and names every guarantee that does not hold. A full run makes about 3,500 requests.
 It creates all objects under a new prefix, tenure-check/UUID/, and removes them at the end, even
-after Ctrl-C.
+after Ctrl-C. What a store consists of stays, as before a first use: the folder that you named, or
+the table.
 
 Examples:
   tenure store check file:./tenure-data
