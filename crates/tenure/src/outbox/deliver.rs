@@ -237,11 +237,15 @@ pub trait Submit: Send + Sync + 'static {
 
 impl Submit for Queue {
     async fn submit(&self, jobs: Vec<Submission>) -> Result<Vec<Submitted>, Rejected> {
-        Queue::submit(self, jobs).await.map_err(rejected)
+        Queue::submit(self, jobs)
+            .await
+            .map_err(|error| rejected(&error))
     }
 
     async fn complete(&self, claims: Vec<Completion>) -> Result<Vec<End>, Rejected> {
-        let ended = Queue::complete(self, claims).await.map_err(rejected)?;
+        let ended = Queue::complete(self, claims)
+            .await
+            .map_err(|error| rejected(&error))?;
         let end = |ended: Ended<()>| match ended.outcome {
             Ok(()) => End::Completed,
             Err(lost) => End::Lost {
@@ -252,8 +256,8 @@ impl Submit for Queue {
     }
 }
 
-fn rejected(error: queue::Error) -> Rejected {
-    let text = told(&error);
+fn rejected(error: &queue::Error) -> Rejected {
+    let text = told(error);
     match error {
         queue::Error::Invalid { .. } | queue::Error::TooLarge { .. } => {
             Rejected::Together { error: text }
