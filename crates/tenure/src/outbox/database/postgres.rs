@@ -52,7 +52,7 @@ fn fitting() -> String {
     moved.replace("max_attempts", &max_attempts)
 }
 
-/// A database of the encoding SQL_ASCII keeps any bytes, and refuses a whole statement to a client of UTF-8 if one row has bytes
+/// A database of the encoding `SQL_ASCII` keeps any bytes, and refuses a whole statement to a client of UTF-8 if one row has bytes
 /// that are none. Without a conversion such a row comes as it is, and is refused alone.
 async fn take_any_bytes(connection: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
     sqlx::query(
