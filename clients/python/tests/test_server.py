@@ -142,7 +142,7 @@ class Calls(Claims):
         self.client.complete(claimed)
         for code, end in (
             ("ended", lambda: self.client.fail(claimed, "late")),
-            ("not_running", lambda: self.client.heartbeat(claimed)),
+            ("ended", lambda: self.client.heartbeat(claimed)),
         ):
             with self.assertRaises(Lost) as caught:
                 end()
