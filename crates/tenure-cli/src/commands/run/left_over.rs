@@ -72,7 +72,7 @@ async fn tell(
             node.shutdown().await;
         }
         Err(error) => {
-            tracing::warn!(%error, "cannot tell other nodes that the program is still running")
+            tracing::warn!(%error, "cannot tell other nodes that the program is still running");
         }
     }
 }

@@ -106,7 +106,7 @@ async fn of_two_attempts_that_wait_for_a_third_one_does_the_work() {
     for (ground, mut first) in Ground::with_outbox().await {
         for round in 0..4 {
             let claim = |number: u32| {
-                let id = JobId::new(&format!("job-{round}")).unwrap();
+                let id = JobId::new(format!("job-{round}")).unwrap();
                 let token = format!("{number}-0badc0de").parse().unwrap();
                 ClaimFence::new(id, token, Duration::from_secs(30))
             };
