@@ -198,6 +198,21 @@ async fn a_schedule_is_made_without_json_run_by_hand_and_shows_its_runs(browser:
     assert_eq!(set["missed"], "skip");
     let job = json!({"queue": "reports", "type": "report", "payload": {}, "max_attempts": 3});
     assert_eq!(set["job"], job);
+    browser.press("Add a schedule…").await;
+    for (field, value) in [
+        ("#field-name", "nightly"),
+        ("#field-cron", "1 1 1 1 *"),
+        ("#field-type", "other"),
+    ] {
+        browser.fill(field, value).await;
+    }
+    browser.press_in("dialog", "Add").await;
+    browser
+        .shows("dialog", "There is a schedule nightly already")
+        .await;
+    browser.press_in("dialog", "Close").await;
+    let (_, kept) = broker.get("/v1/schedules/nightly").await;
+    assert_eq!(kept["cron"], "30 2 * * *");
     browser.press("Run now").await;
     browser.shows("#toasts", "nightly runs now").await;
     let (_, jobs) = broker.get("/v1/jobs?queue=reports").await;

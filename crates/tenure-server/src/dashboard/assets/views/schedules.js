@@ -1,6 +1,6 @@
 // Schedules: what runs when, what became of its runs, and the form for one.
 
-import { get, post, put, remove, segment, query } from "../api.js";
+import { get, post, Problem, put, remove, segment, query } from "../api.js";
 import { action, confirm, form, say } from "../dialogs.js";
 import { fill, h, list, panel, row, table, text } from "../dom.js";
 import { count, moment, pretty, span, visible } from "../format.js";
@@ -226,7 +226,7 @@ function edit(schedule, refresh) {
     title: schedule ? `Change ${schedule.name}` : "Add a schedule",
     action: schedule ? "Change" : "Add",
     fields: [
-      { name: "name", label: "Name", value: schedule?.name ?? "", required: true, hint: "Replaces an existing schedule with this name." },
+      { name: "name", label: "Name", value: schedule?.name ?? "", required: true },
       { name: "cron", label: "When", value: schedule?.cron ?? "", required: true, suggestions: EXAMPLES, hint: "minute hour day month weekday, such as 30 7 * * mon-fri" },
       { name: "timezone", label: "Time zone", value: schedule?.timezone ?? Intl.DateTimeFormat().resolvedOptions().timeZone, suggestions: ["UTC", ...(Intl.supportedValuesOf?.("timeZone") ?? [])], hint: "Leave empty for UTC." },
       { name: "missed", label: "Missed runs", kind: "choice", options: MISSED, value: kind, hint: "What happens to runs that were due while no broker served." },
@@ -239,6 +239,9 @@ function edit(schedule, refresh) {
       { name: "group", label: "Group", value: job.group ?? "", hint: "Jobs of a group run one at a time, in order." },
     ],
     submit: async (values) => {
+      if (values.name !== schedule?.name && await exists(values.name)) {
+        throw new Problem(409, { detail: `There is a schedule ${values.name} already: choose another name, or change that one.`, field: "name" });
+      }
       // What the form does not show stays as it is.
       const wanted = { ...job, queue: values.queue, type: values.type, payload: values.payload };
       for (const name of ["priority", "max_attempts"]) assign(wanted, name, values[name] === "" ? undefined : Number(values[name]));
@@ -251,6 +254,16 @@ function edit(schedule, refresh) {
     },
   });
   return null;
+}
+
+async function exists(name) {
+  try {
+    await get(`v1/schedules/${segment(name)}`);
+    return true;
+  } catch (problem) {
+    if (problem.status === 404) return false;
+    throw problem;
+  }
 }
 
 function assign(object, name, value) {
