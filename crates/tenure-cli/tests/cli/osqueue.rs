@@ -534,7 +534,7 @@ fn a_bucket_that_is_still_written_to_is_not_taken_over() {
     let (code, stdout, stderr) = crate::support::ended(output);
     assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
     assert!(
-        stderr.contains("a broker of osqueue still runs"),
+        stderr.contains("an osqueue broker is still running"),
         "{stderr}"
     );
 }
