@@ -151,6 +151,8 @@ impl Osqueue {
     }
 }
 
+const TTL_DEFAULT: Duration = Duration::from_secs(10);
+
 const MINUTES_PER_DAY: u32 = 24 * 60;
 
 /// How many requests that read belong to a heartbeat of an idle broker, as counted for docs/cost.md.
@@ -245,7 +247,7 @@ impl Config {
             node: None,
             listen: LISTEN_DEFAULT,
             advertise: None,
-            ttl: Duration::from_secs(10),
+            ttl: TTL_DEFAULT,
             heartbeat: None,
             request_timeout: None,
             acknowledge_timeout: None,
@@ -331,24 +333,31 @@ impl Config {
         self.session().heartbeats_per_day() / MINUTES_PER_DAY + 1
     }
 
-    fn violations_of_ceilings(&self, session_is_valid: bool) -> Vec<String> {
-        let mut violations = Vec::new();
-        // What heartbeats take follows from the session's times.
-        let checked = if session_is_valid {
-            self.throttle().map(drop)
-        } else {
-            Throttle::new(self.throttle).map(drop)
+    fn with_usual_times(&self) -> Self {
+        let ttl = match session::Config::for_ttl(self.ttl).check() {
+            Ok(_) => self.ttl,
+            Err(_) => TTL_DEFAULT,
         };
-        if let Err(error) = checked {
+        Self {
+            ttl,
+            heartbeat: None,
+            request_timeout: None,
+            ..self.clone()
+        }
+    }
+
+    fn violations_of_ceilings(&self) -> Vec<String> {
+        let mut violations = Vec::new();
+        if let Err(error) = self.throttle() {
             violations.push(error.to_string());
         }
-        if session_is_valid && self.starves_commits() {
+        if self.starves_commits() {
             violations.push(format!(
                 "writes_per_minute is less than twice the {} heartbeats of a minute: nothing else could be written in time",
                 self.heartbeats_per_minute()
             ));
         }
-        if session_is_valid && self.starves_reads() {
+        if self.starves_reads() {
             violations.push(format!(
                 "reads_per_minute is less than twice the {} reads of an idle broker: nothing else could be read in time",
                 self.reads_per_minute_idle()
@@ -399,7 +408,12 @@ impl Config {
         if let Err(error) = self.cluster().check(&self.session()) {
             violations.push(error.to_string());
         }
-        violations.extend(self.violations_of_ceilings(session.is_ok()));
+        // Where its times are wrong, the usual ones stand in for what follows from them.
+        let timed = match &session {
+            Ok(_) => self.clone(),
+            Err(_) => self.with_usual_times(),
+        };
+        violations.extend(timed.violations_of_ceilings());
         if let Err(error) = self.log.check() {
             violations.push(error.to_string());
         }
@@ -570,6 +584,13 @@ mod tests {
         config.throttle.writes_per_day = Some(5);
         let error = config.check().unwrap_err();
         assert_eq!(error.violations.len(), 4, "{error}");
+        // Wrong times hide none of them.
+        config.heartbeat = Some(Duration::from_secs(9));
+        let error = config.check().unwrap_err();
+        assert!(error.violations.len() > 4, "{error}");
+        config.ttl = Duration::ZERO;
+        let error = config.check().unwrap_err();
+        assert!(error.violations.len() > 4, "{error}");
 
         let mut config = Config::new("memory:");
         config.throttle.reads_per_minute = Some(128);

@@ -1,7 +1,8 @@
-//! `tenure job move`: put jobs into another queue, in one call.
+//! `tenure job move`: put jobs into another queue, a thousand in a call.
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use tenure_client::api::{Moved, MovedStatus};
 use tenure_client::{JobId, QueueName};
 
@@ -9,6 +10,9 @@ use crate::EXIT_NO;
 use crate::args::Move;
 use crate::commands::at_server::{ask, document, write};
 use crate::output::table;
+
+/// The most jobs that a broker moves in one call.
+const CALL_MAX: usize = 1_000;
 
 pub(crate) async fn run(arguments: Move) -> anyhow::Result<ExitCode> {
     let queue = QueueName::new(&arguments.queue)?;
@@ -19,7 +23,16 @@ pub(crate) async fn run(arguments: Move) -> anyhow::Result<ExitCode> {
         .map(JobId::new)
         .collect::<Result<Vec<_>, _>>()?;
     ask(&jobs.server, async |client| {
-        let answer = client.move_to(&ids, &queue).await?;
+        let mut answer = client
+            .move_to(&ids[..ids.len().min(CALL_MAX)], &queue)
+            .await?;
+        for more in ids.chunks(CALL_MAX).skip(1) {
+            let moved = client.move_to(more, &queue).await;
+            // What was moved is moved; moving it again does no harm.
+            let moved =
+                moved.with_context(|| format!("{} were looked at before", answer.jobs.len()))?;
+            answer.jobs.extend(moved.jobs);
+        }
         let rows: Vec<[String; 2]> = answer
             .jobs
             .iter()
